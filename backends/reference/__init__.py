@@ -1,0 +1,1 @@
+"""The reference backend: a Model as plain JAX."""

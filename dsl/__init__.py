@@ -1,0 +1,1 @@
+"""The language: text, syntax, Model, Schedule, checks, and the `mks` command."""

@@ -1,0 +1,1 @@
+"""Definitions, and what turns a checkpoint into weights."""

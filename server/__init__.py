@@ -1,0 +1,1 @@
+"""The engine and its OpenAI-compatible HTTP server."""
