@@ -1,0 +1,92 @@
+"""Errors as data: one object that the command prints, JSON carries, an editor shows and Python raises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from attrs import field, frozen
+
+from .source import Span
+
+
+@frozen
+class Label:
+    """A place, and a few words that belong under its carets."""
+
+    span: Span
+    text: str = ""
+
+
+@frozen
+class Diagnostic:
+    """What is wrong (`message`), where (`primary`, `others`), which facts (`notes`) and what would help (`helps`).
+
+    The first letter of `code` is the severity: `E` stops, `W` does not.
+    """
+
+    code: str
+    message: str
+    primary: Label | None = None
+    others: tuple[Label, ...] = ()
+    notes: tuple[str, ...] = ()
+    helps: tuple[str, ...] = ()
+
+    @property
+    def severity(self) -> str:
+        """`error` or `warning`."""
+        return "warning" if self.code.startswith("W") else "error"
+
+    @property
+    def order(self) -> tuple[str, int, int, str, str]:
+        """Sort key: file, position, code, text."""
+        if self.primary is None:
+            return ("", 0, 0, self.code, self.message)
+        span = self.primary.span
+        return (span.source.name, span.start, span.end, self.code, self.message)
+
+
+class MksError(Exception):
+    """Raised by library calls that cannot return diagnostics; carries all of them."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = ordered(diagnostics)
+        super().__init__("; ".join(f"{d.code}: {d.message}" for d in self.diagnostics))
+
+
+@frozen
+class Sink:
+    """Collects diagnostics while a pass goes on."""
+
+    found: list[Diagnostic] = field(factory=list)
+
+    def report(
+        self,
+        code: str,
+        message: str,
+        at: Span | None = None,
+        label: str = "",
+        *,
+        others: Iterable[Label] = (),
+        notes: Iterable[str] = (),
+        helps: Iterable[str] = (),
+    ) -> None:
+        """Add one."""
+        primary = None if at is None else Label(at, label)
+        self.found.append(Diagnostic(code, message, primary, tuple(others), tuple(notes), tuple(helps)))
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error was found."""
+        return any(d.severity == "error" for d in self.found)
+
+
+def ordered(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Sorted by file, position and code, each once."""
+    return tuple(sorted(dict.fromkeys(diagnostics), key=lambda d: d.order))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> tuple[str, ...]:
+    """A help line naming the nearest known word, or nothing."""
+    near = get_close_matches(word, sorted(set(known)), n=1, cutoff=0.6)
+    return (f"did you mean `{near[0]}`?",) if near else ()

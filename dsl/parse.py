@@ -1,0 +1,99 @@
+"""Text to syntax tree."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from lark import Lark, Token, UnexpectedInput
+
+from . import syntax as s
+from .build import Builder
+from .diagnostics import Diagnostic
+from .source import Source, Span
+
+# After one of these a line goes on.
+_OPEN = frozenset(
+    "LBRACE COMMA EQUAL COLON ARROW OR AND NOT IN WHEN ELSE FROM WITH AT OVER PLUS MINUS STAR SLASH FLOOR "
+    "PERCENT POWER AT_SIGN EQUALS COMPARE".split()
+)
+
+
+class Newlines:
+    """Drops the newlines that end nothing: inside brackets, and after a token that must be followed by another."""
+
+    always_accept = ("_NL",)
+
+    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
+        """Looks back only, so that the parser's state may choose the lexer."""
+        depth, before = 0, "_NL"
+        for token in stream:
+            if token.type in ("LPAR", "LSQB"):
+                depth += 1
+            elif token.type in ("RPAR", "RSQB"):
+                depth = max(0, depth - 1)
+            elif token.type == "_NL" and (depth or before in _OPEN or before == "_NL"):
+                continue
+            yield token
+            before = token.type
+
+
+# What a statement alone can be parsed as, for recovery after an error.
+STARTS = ("file", "top", "model_item", "part_item", "statement", "weight", "state")
+STARTS += ("schedule_item", "stream_item", "speculate_item")
+
+
+def cache_folder() -> Path:
+    """Where derived files may be kept between runs; need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mks"
+
+
+@cache
+def grammar() -> Lark:
+    """The parser; its tables are kept in the cache folder, as building them costs 0.1 s."""
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        kept: str | bool = str(folder / "grammar.tables")
+    except OSError:
+        kept = False
+    text = files("mks.grammar").joinpath("mks.lark").read_text("utf-8")
+    return Lark(
+        text, parser="lalr", start=list(STARTS), postlex=Newlines(), propagate_positions=True,
+        maybe_placeholders=True, cache=kept,
+    )  # fmt: skip
+
+
+def parse_as(start: str, source: Source, text: str, base: int) -> Any:
+    """Parse `text`, which stands at `base` in `source`, by one start rule; raises lark's `UnexpectedInput`."""
+    return Builder(source, base).transform(grammar().parse(text, start=start))
+
+
+_STRING_OR_COMMENT = re.compile(r'"[^"\n]*"?|#[^\n]*')
+
+
+def comments(source: Source) -> tuple[s.Comment, ...]:
+    """Every comment, in order."""
+    found = []
+    for match in _STRING_OR_COMMENT.finditer(source.text):
+        if match[0][0] == "#":
+            text, at = match[0].rstrip(), match.start()
+            before = source.text[source.text.rfind("\n", 0, at) + 1 : at]
+            found.append(s.Comment(Span(source, at, at + len(text)), text, not before.strip()))
+    return tuple(found)
+
+
+def parse(source: Source) -> tuple[s.File, list[Diagnostic]]:
+    """The whole file, or, where it has errors, all of them and the statements that have none."""
+    try:
+        file = parse_as("file", source, source.text, 0)
+    except UnexpectedInput:
+        from .recover import recover
+
+        return recover(source)
+    return s.File(source, file.version, file.items, comments(source)), []
