@@ -37,4 +37,4 @@ class Decoder(Protocol):
         """
 
     def decode(self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool]) -> np.ndarray:
-        """One token for each live row (`[rows]` each); f32 logits `[rows, vocab]`, undefined for rows that are not live."""
+        """One token for each live row (lists of `rows`); f32 logits `[rows, vocab]`, undefined where not live."""
