@@ -161,7 +161,7 @@ class _Values:
                 if not require.or_absent:
                     self.sink.report("E413", f"the config has no `{require.key}`; it must be {_show(wanted)}",
                                      require.span)  # fmt: skip
-            elif type(found) is not type(wanted) and not _both_numbers(found, wanted) or found != wanted:
+            elif (type(found) is not type(wanted) and not _both_numbers(found, wanted)) or found != wanted:
                 self.sink.report("E413", f"the config says `{require.key}` = {found!r}; it must be {_show(wanted)}",
                                  require.span)  # fmt: skip
 

@@ -203,7 +203,8 @@ def delta_rule(o: Operands) -> tuple[Type, ...]:
     if state != (v[0], k[1], v[1]):
         raise RuleError(f"`S` is {show(state)}; `v` and `k` need {show((v[0], k[1], v[1]))}", "S", "v", "k")
     if o.shape("decay") not in ((v[0],), (v[0], k[1])):
-        raise RuleError(f"`decay` is {show(o.shape('decay'))}; it must be {show(v[:1])} or {show((v[0], k[1]))}", "decay")
+        both = f"{show(v[:1])} or {show((v[0], k[1]))}"
+        raise RuleError(f"`decay` is {show(o.shape('decay'))}; it must be {both}", "decay")
     if o.shape("rate") != v[:1]:
         raise RuleError(f"`rate` is {show(o.shape('rate'))}; it must be {show(v[:1])}", "rate")
     return _f32(*v)
@@ -226,7 +227,8 @@ def attend(o: Operands) -> tuple[Type, ...]:
 def attend_latent(o: Operands) -> tuple[Type, ...]:
     """`q [h, nope + common]`, `latent [r]`, `common [common]`, `kv_b [h * (nope + v), r]`."""
     q, latent = _rank(o, "q", 2, "[heads, width]"), _rank(o, "latent", 1, "a cache [rank]")
-    common, kv_b = _rank(o, "common", 1, "a cache [width]"), _rank(o, "kv_b", 2, "a matrix [heads * (key + value), rank]")
+    common = _rank(o, "common", 1, "a cache [width]")
+    kv_b = _rank(o, "kv_b", 2, "a matrix [heads * (key + value), rank]")
     _equal(kv_b[1], latent[0], "`kv_b` does not read the latent", "kv_b", "latent")
     both = kv_b[0].divided_by(q[0])
     if both is None:
