@@ -7,7 +7,7 @@ from enum import Enum
 
 from attrs import define, field
 
-from .forms import BLOCKS, WORDS
+from .forms import BLOCKS, WORDS, block_place
 from .scan import Piece, brackets, is_lambda
 
 # A line that ends with one of these goes on; words only where something stands before them.
@@ -83,7 +83,7 @@ class Cutter:
             elif piece.text == "}" and piece.kind == "sign":
                 self.finish(i)
                 self.close(i)
-            elif piece.text == "{" and not is_lambda(self.pieces, i) and (self.first is not None or self.cut.late):
+            elif piece.text == "{" and not is_lambda(self.pieces, i):
                 self.open(i)
             else:
                 if self.first is None:
@@ -140,20 +140,23 @@ class Cutter:
         """Whether the statement continues behind the newline at `i`."""
         assert self.first is not None
         last = self.pieces[i - 1]
+        if last.kind == "newline":
+            return True
         after = i
         while after < len(self.pieces) and self.pieces[after].kind == "newline":
             after += 1
         following = self.pieces[after : after + 2]
-        if last.kind == "newline":
-            return True
         if following and following[0].text == "{" and not is_lambda(self.pieces, after):
             if self.pieces[self.first].text in BLOCKS:
                 self.cut.late.append(after)
                 return True
             return False
-        joins = last.text in _JOINS and i - 1 > self.first and self.pieces[i - 2].kind not in ("sign", "newline")
-        joins = joins or (last.text in _JOINS and i - 1 > self.first and self.pieces[i - 2].text in (")", "]"))
-        if not (joins or (last.text == "not" and i - 1 > self.first) or (last.text in _GOES_ON and last.kind == "sign")):
+        if last.text in _JOINS:
+            before = self.pieces[i - 2]
+            operand = before.kind not in ("sign", "newline") or before.text in (")", "]", "}", "..")
+            if i - 1 == self.first or not (operand or last.text == "not"):
+                return False
+        elif last.text not in _GOES_ON or last.kind != "sign":
             return False
         # A line that is a statement by itself is not swallowed by the broken one before it.
         if len(following) == 2 and following[0].kind == "word":
@@ -166,20 +169,21 @@ class Cutter:
     def finish(self, i: int) -> None:
         """The current statement ends before piece `i`."""
         if self.first is not None:
-            last = i
-            while self.pieces[last - 1].kind == "newline":
-                last -= 1
-            (self.bodies[-1].statements if self.bodies else self.cut.statements).append(Statement(self.first, last))
+            found = Statement(self.first, self.end(i))
+            (self.bodies[-1].statements if self.bodies else self.cut.statements).append(found)
             self.first = None
 
+    def end(self, i: int) -> int:
+        """Where what stands before piece `i` ends, newlines left out."""
+        while i > 0 and self.pieces[i - 1].kind == "newline":
+            i -= 1
+        return i
+
     def open(self, i: int) -> None:
-        """A block's brace."""
-        assert self.first is not None
-        owner = Statement(self.first, i)
-        while self.pieces[owner.last - 1].kind == "newline":
-            owner.last -= 1
-        place = BLOCKS.get(self.pieces[self.first].text, "unknown")
-        owner.body = Body(owner, i, place, self.indent(self.first))
+        """A block's brace; one that nothing stands before opens a block of no kind."""
+        first = i if self.first is None else self.first
+        owner = Statement(first, max(first, self.end(i)))
+        owner.body = Body(owner, i, block_place(self.pieces[first].text), self.indent(first))
         (self.bodies[-1].statements if self.bodies else self.cut.statements).append(owner)
         self.bodies.append(owner.body)
         self.first = None

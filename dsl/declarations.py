@@ -176,7 +176,7 @@ def unused(world: World) -> None:
     """Warn of weights and states that nothing reads."""
     aliases = {p.weight for w in world.weights.values() for p in w.places if isinstance(p, m.Alias)}
     for name, found in (*world.weights.items(), *world.states.items()):
-        if name not in world.used and name not in aliases and not world.damaged:
+        if name not in world.used and name not in aliases:
             what = "weight" if isinstance(found, m.Weight) else found.kind
             world.sink.report("W101", f"the {what} `{name}` is never used", found.span)
 

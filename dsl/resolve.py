@@ -42,7 +42,10 @@ def resolve(declared: s.Model, targets: dict[str, m.Model], damaged: frozenset[s
             _taps(item, target, world)
     steps, resolved = _steps(declared, top, parts)
     declarations.check_aliases(world)
-    declarations.unused(world)
+    _caches(resolved, world)
+    if not sink.failed:
+        _never_run(parts, resolved, world)
+        declarations.unused(world)
     requires = tuple(m.Require(r.key.text, r.value, r.or_absent, r.span) for r in declared.items
                      if isinstance(r, s.Require))  # fmt: skip
     return m.Model(declared.name.text, target, world.sizes, world.lists, requires, world.weights, world.states,
@@ -122,12 +125,23 @@ def _steps(declared: s.Model, top: Scope, parts: dict[str, s.Part]) -> tuple[dic
                 _same_carried(resolved[run], carried_by[run], carried, item, world)
     if not found and not world.damaged:
         world.sink.report("E120", f"`{declared.name.text}` has no step", declared.name.span)
-    for name, part in parts.items():
-        if name not in resolved and not world.damaged:
-            world.sink.report("W102", f"the part `{name}` never runs", part.name.span)
-            world.used |= {w for w in world.weights if w.startswith(f"{name}.")}
-            world.used |= {w for w in world.states if w.startswith(f"{name}.")}
     return steps, resolved
+
+
+def _never_run(parts: dict[str, s.Part], resolved: dict[str, m.Part], world: World) -> None:
+    for name, part in parts.items():
+        if name not in resolved:
+            world.sink.report("W102", f"the part `{name}` never runs", part.name.span)
+            world.used |= {n for n in (*world.weights, *world.states) if n.startswith(f"{name}.")}
+
+
+def _caches(parts: dict[str, m.Part], world: World) -> None:
+    """A cache that is read is written somewhere."""
+    written = {w.state for part in parts.values() for w in part.body if isinstance(w, m.Write)}
+    for name, state in world.states.items():
+        if state.kind == "cache" and name in world.used and name not in written and not world.damaged:
+            world.sink.report("E119", f"no part writes the cache `{name}`", state.span,
+                              helps=(f"`{name.split('.')[-1]}[position] = …` writes it",))  # fmt: skip
 
 
 def _runs(step: m.Step) -> list[str]:

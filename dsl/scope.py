@@ -32,6 +32,7 @@ class World:
     taps: dict[str, m.Taps] = field(factory=dict)
     places: dict[str, Span] = field(factory=dict)
     used: set[str] = field(factory=set)
+    told: set[str] = field(factory=set)
     fresh: int = 0
 
     def declare(self, name: s.Name, kind: str, scope: str | None = None) -> bool:
@@ -125,6 +126,8 @@ class Scope:
     def _unknown(self, name: s.Name) -> Stop:
         if self.world.damaged.intersection((name.text, *name.parts)):
             return Stop()
+        if name.text in self.world.told:
+            return Stop()
         if name.text in self.later:
             return self.report("E104", f"`{name.text}` is used before it is assigned", name.span,
                                others=(Label(self.later[name.text], "assigned here"),))  # fmt: skip
@@ -138,6 +141,7 @@ class Scope:
         help_lines = did_you_mean(name.text, {c for c in candidates if "@" not in c})
         if name.text in world.functions:
             help_lines = (f"`{name.text}` is a function: call it with its arguments",)
+        self.world.told.add(name.text)  # one cause, one error
         return self.report("E101", f"unknown name `{name.text}`", name.span, helps=help_lines)
 
     def fresh(self, name: str) -> str:
