@@ -1,0 +1,166 @@
+"""From a generation to an HTTP response, whole or as server-sent events, ended early where the client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from .engine import EngineFailure
+from .errors import ApiError, failed
+from .generation import Generation, Part, join
+from .shapes import Shape, Usage
+
+log = logging.getLogger(__name__)
+
+# Seconds without anything to send after which an open stream gets a comment.
+KEEP_ALIVE = 15.0
+
+DONE = b"data: [DONE]\n\n"
+
+
+class ClientGone(Exception):
+    """The client closed the connection before the answer was complete."""
+
+
+class JsonResponse(Response):
+    """A JSON body; what JSON has no word for is an error, not `NaN`."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """Compact UTF-8."""
+        return dump(content)
+
+
+def dump(value: Any) -> bytes:
+    """Compact JSON in UTF-8."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+async def unless_gone[T](receive: Receive, work: Awaitable[T]) -> T:
+    """The result of `work`, which is cancelled when the client leaves. Raises `ClientGone` then."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnect(receive))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGone
+        return task.result()
+    finally:
+        for one in (task, gone):
+            one.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """What a client is told of a failure."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, EngineFailure):
+        return failed(str(error))
+    return failed("the server failed on this request")
+
+
+async def whole_response(shape: Shape, generation: Generation, receive: Receive) -> Response:
+    """The complete answer. Raises `ClientGone`, or `ApiError` where a sequence failed."""
+    try:
+        parts = await unless_gone(receive, _collect(shape, generation))
+    except (ClientGone, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        raise as_api_error(error) from error
+    finally:
+        generation.cancel()
+    return JsonResponse(shape.whole(parts, _usage(shape, parts)))
+
+
+async def _collect(shape: Shape, generation: Generation) -> list[Part]:
+    gathered: list[list[Part]] = [[] for _ in shape.plans]
+    async for parts in generation.parts():
+        for part in parts:
+            gathered[part.index].append(part)
+    return [join(parts) for parts in gathered]
+
+
+def _usage(shape: Shape, parts: list[Part]) -> Usage:
+    return Usage(shape.prompt_tokens, sum(len(part.delta.tokens) for part in parts))
+
+
+class EventStream(Response):
+    """The answer as it is made.
+
+    Nothing is sent before the first part is there, so that a failure until then is a plain HTTP error.
+    """
+
+    def __init__(self, shape: Shape, generation: Generation) -> None:
+        super().__init__(media_type="text/event-stream")
+        del self.headers["content-length"]
+        self.headers["cache-control"] = "no-cache"
+        self.headers["x-accel-buffering"] = "no"
+        self._shape = shape
+        self._generation = generation
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send all events; stop the generation however this ends."""
+        try:
+            await unless_gone(receive, self._send_all(send))
+        except (ClientGone, OSError):
+            log.info("the client of %s left", self._shape.id)
+        finally:
+            self._generation.cancel()
+
+    async def _send_all(self, send: Send) -> None:
+        started = False
+        try:
+            async for event in self._events():
+                if not started:
+                    await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                    started = True
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+        except (OSError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            told = as_api_error(error)
+            if not started:
+                raise told from error
+            log.info("stream %s ends with an error: %s", self._shape.id, told.message)
+            await send({"type": "http.response.body", "body": _event(told.body()) + DONE, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        shape, params = self._shape, self._shape.params
+        completion = 0
+        begun: set[int] = set()
+        opened = False
+        async for parts in self._generation.parts(KEEP_ALIVE):
+            if not opened:
+                opened = True
+                for chunk in shape.opening():
+                    yield _event(chunk)
+            if not parts:
+                yield b": keep-alive\n\n"
+            for part in parts:
+                completion += len(part.delta.tokens)
+                for chunk in shape.chunks(part, part.index not in begun):
+                    if params.continuous_usage:
+                        chunk["usage"] = Usage(shape.prompt_tokens, completion).body()
+                    yield _event(chunk)
+                begun.add(part.index)
+        if params.include_usage:
+            yield _event(shape.closing(Usage(shape.prompt_tokens, completion)))
+        yield DONE
+
+
+def _event(value: Any) -> bytes:
+    return b"data: " + dump(value) + b"\n\n"

@@ -1,0 +1,97 @@
+"""One sequence in the engine: what was asked, and how far it has come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from attrs import field, frozen
+
+from .sampling import Sampler, Sampling
+from .scores import Scored, score
+
+
+class Sink(Protocol):
+    """Takes what a sequence gives. Called on the engine's thread, so it must not block."""
+
+    def scored(self, prompt: Sequence[Scored]) -> None:
+        """The scores of the prompt's tokens, in order; in several parts where the prompt is read in several."""
+
+    def emitted(self, tokens: Sequence[Scored]) -> bool:
+        """More of the answer; true when it is finished and no more is wanted."""
+
+    def ended(self) -> None:
+        """A sequence of which no answer was wanted is through its prompt."""
+
+    def failed(self, error: Exception) -> None:
+        """The sequence ends here; nothing follows."""
+
+
+@frozen
+class Task:
+    """What is asked for one sequence.
+
+    `prompt` has at least one id and, with `max_tokens`, no more than the context. `logprobs` is the number of likeliest
+    tokens to give with each token of the answer, `prompt_logprobs` with each of the prompt; None for no scores.
+    """
+
+    id: str
+    prompt: tuple[int, ...] = field(repr=False)
+    sampling: Sampling
+    max_tokens: int
+    sink: Sink = field(repr=False)
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+
+
+class NotFinite(ArithmeticError):
+    """The model gave logits that are no numbers."""
+
+
+class Running:
+    """A task under way: `read` of its prompt's tokens are in the decoder, `length` of all of its tokens."""
+
+    def __init__(self, task: Task, vocab: int) -> None:
+        self.task = task
+        self.cancelled = False
+        self.read = 0
+        self.emitted = 0
+        self.last = task.prompt[-1]
+        self._sampler = Sampler(task.sampling, vocab, task.prompt)
+
+    @property
+    def reading(self) -> bool:
+        """Whether part of the prompt is still to be read."""
+        return self.read < len(self.task.prompt)
+
+    @property
+    def position(self) -> int:
+        """Where the last emitted token goes."""
+        return len(self.task.prompt) + self.emitted - 1
+
+    def take_prompt(self, logits: np.ndarray) -> bool:
+        """Account for the next prompt tokens, of which `logits` `[n, vocab]` came; true when the task is finished."""
+        task, first = self.task, self.read
+        self.read += len(logits)
+        if task.prompt_logprobs is not None:
+            scores = [Scored(task.prompt[0])] if first == 0 else []
+            following = task.prompt[first + 1 : self.read + 1]
+            scores += [score(row, token, task.prompt_logprobs) for row, token in zip(logits, following, strict=False)]
+            task.sink.scored(scores)
+        if self.reading:
+            return False
+        if task.max_tokens == 0:
+            task.sink.ended()
+            return True
+        return self.take(logits[-1])
+
+    def take(self, logits: np.ndarray) -> bool:
+        """Choose the next token from f32 `logits` `[vocab]` and hand it on; true when the task is finished."""
+        if not np.isfinite(logits.max()):
+            raise NotFinite(f"the model gave no finite logits at position {self.position + 1}")
+        self.last = self._sampler.choose(logits)
+        self.emitted += 1
+        wanted = self.task.logprobs
+        scored = Scored(self.last) if wanted is None else score(logits, self.last, wanted)
+        return self.task.sink.emitted([scored]) or self.emitted >= self.task.max_tokens

@@ -1,0 +1,74 @@
+"""The work of `mks serve`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from ..dsl.decoder import Decoder
+from .app import build_app
+from .engine import Engine
+from .files import TextFiles
+from .http import listen, serve_until_signal
+from .load import CannotOpen, open_model
+from .params import Rules, default_sampling
+from .service import Service
+from .template import load_template
+from .terminal import loading
+from .tokenizer import end_ids, load_tokenizer
+
+DEFAULT_CONTEXT = 4096
+
+
+def serve_model(args: argparse.Namespace) -> None:
+    """Load a model and serve it until SIGINT or SIGTERM. Raises what `open_model` raises, `CannotOpen`, `OSError`."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    opened = open_model(
+        args.model,
+        checkpoint=args.checkpoint,
+        sizes_from_config=args.sizes == "config",
+        sizes=dict(args.size),
+        backend=args.backend,
+    )
+    context = args.context or min(opened.longest or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+    if opened.longest is not None and context > opened.longest:
+        raise CannotOpen(f"--context is {context}, but the model's context is {opened.longest}")
+    bound = listen(args.host, args.port)
+    with bound:
+        with loading(f"Loading {opened.name}") as progress:
+            decoder = opened.decoder(max(args.max_rows, 2), context, progress)
+        warm_up(decoder)
+        service = build_service(
+            decoder, opened.files, args.model_name or Path(opened.name).stem, max_waiting=args.max_waiting
+        )
+        host, port = bound.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        print(f"serving {service.rules.model} at http://{shown}:{port}/v1", file=sys.stderr, flush=True)
+        engine = service.engine
+        engine.start()
+        serve_until_signal(build_app(service), bound, lambda: engine.stop(args.drain), args.drain)
+        engine.stop()
+        engine.join(10)
+
+
+def build_service(decoder: Decoder, files: TextFiles, name: str, *, max_waiting: int = 256) -> Service:
+    """The service for a decoder, its engine not started. Raises `UnreadableFile` for a broken tokenizer or template."""
+    tokenizer = load_tokenizer(files)
+    rules = Rules(
+        model=name,
+        vocab=decoder.vocab,
+        context=decoder.context,
+        texts=tokenizer is not None,
+        end_ids=tuple(token for token in end_ids(files, tokenizer) if token < decoder.vocab),
+        defaults=default_sampling(files.generation_config),
+    )
+    return Service(Engine(decoder, max_waiting=max_waiting), rules, tokenizer, load_template(files))
+
+
+def warm_up(decoder: Decoder) -> None:
+    """Compile before the first request comes: one chunk of a prompt, one step."""
+    decoder.prefill(0, [0] * min(decoder.chunk, decoder.context - 1), 0)
+    decoder.prefill(0, [0], 0)
+    decoder.decode([0] * decoder.rows, [1] + [0] * (decoder.rows - 1), [True] + [False] * (decoder.rows - 1))

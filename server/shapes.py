@@ -1,0 +1,98 @@
+"""What chat and text responses have in common."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from attrs import field, frozen
+
+from .answer import Delta
+from .generation import Part, Plan
+from .params import Params
+from .tokenizer import Tokenizer
+
+
+@frozen
+class Envelope:
+    """The fields that all of a response's objects share."""
+
+    id: str
+    object: str
+    model: str
+    created: int = field(factory=lambda: int(time.time()))
+
+    def wrap(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        """An object of the response."""
+        head = {"id": self.id, "object": self.object, "created": self.created, "model": self.model}
+        return {**head, "choices": choices, **more}
+
+
+def new_id(kind: str) -> str:
+    """An id that no other response has."""
+    return f"{kind}-{uuid.uuid4().hex}"
+
+
+@frozen
+class Usage:
+    """Token counts of a request."""
+
+    prompt: int
+    completion: int
+
+    def body(self) -> dict[str, int]:
+        """The `usage` object."""
+        return {
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.completion,
+            "total_tokens": self.prompt + self.completion,
+        }
+
+
+class Shape(Protocol):
+    """How one kind of request is answered."""
+
+    @property
+    def plans(self) -> Sequence[Plan]:
+        """What to generate, a choice each."""
+
+    @property
+    def params(self) -> Params:
+        """The parameters of the request."""
+
+    @property
+    def id(self) -> str:
+        """The id of the response."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The tokens of all prompts, each counted once."""
+
+    def whole(self, parts: Sequence[Part], usage: Usage) -> dict[str, Any]:
+        """The whole response; `parts` has one part a choice, in order."""
+
+    def opening(self) -> list[dict[str, Any]]:
+        """The chunks that begin a stream."""
+
+    def chunks(self, part: Part, first: bool) -> list[dict[str, Any]]:
+        """The chunks for a part of a choice; `first`: its first part."""
+
+    def closing(self, usage: Usage) -> dict[str, Any]:
+        """The chunk that ends a stream where usage is wanted."""
+
+
+def token_name(tokenizer: Tokenizer | None, token: int) -> str:
+    """A token as it stands in log-probabilities."""
+    return f"token_id:{token}" if tokenizer is None else tokenizer.spelling(token)
+
+
+def token_bytes(tokenizer: Tokenizer | None, token: int) -> list[int] | None:
+    """The bytes of a token, where they are known."""
+    return None if tokenizer is None else list(tokenizer.piece(token, skip_special_tokens=False))
+
+
+def token_ids(delta: Delta) -> list[int]:
+    """The ids of all counted tokens of a delta."""
+    return [token.token for token in delta.tokens]

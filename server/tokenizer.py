@@ -1,0 +1,127 @@
+"""Text to token ids and back, as a checkpoint wants it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import field, frozen
+from tokenizers import Tokenizer as Backend
+
+from .files import TextFiles, UnreadableFile
+from .pieces import pieces_of
+
+# Put into a special token's spelling where a user wrote it, so that it is not taken for the token. Not a character.
+BREAK = "\ufdd0"
+
+
+@frozen
+class Tokenizer:
+    """A checkpoint's tokenizer.
+
+    `pieces[i]` are the bytes that token `i` adds to a text; `special` are the ids that stand for no text.
+    """
+
+    backend: Backend = field(repr=False)
+    # The same, but spellings of special tokens are text like any other.
+    plain: Backend = field(repr=False)
+    pieces: tuple[bytes, ...] = field(repr=False)
+    special: frozenset[int] = field(repr=False)
+    _spelling: re.Pattern[str] | None = field(repr=False)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The ids of a raw prompt, in which special tokens may be spelled out."""
+        return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+
+    def disarm(self, value: Any) -> Any:
+        """`value`, a JSON value from a client, with all special tokens in its strings broken by `BREAK`."""
+        if isinstance(value, str):
+            text = value.replace(BREAK, "\ufffd")
+            return text if self._spelling is None else self._spelling.sub(_broken, text)
+        if isinstance(value, list):
+            return [self.disarm(item) for item in value]
+        if isinstance(value, dict):
+            return {self.disarm(key): self.disarm(item) for key, item in value.items()}
+        return value
+
+    def encode_rendered(self, text: str) -> list[int]:
+        """The ids of a rendered template: its own special tokens are tokens, disarmed ones are text."""
+        if BREAK not in text or self._spelling is None:
+            return self.encode(text, add_special_tokens=False)
+        ids: list[int] = []
+        start = 0
+        for match in self._spelling.finditer(text):
+            ids += self._plain_ids(text[start : match.start()])
+            ids += self.encode(match.group(), add_special_tokens=False)
+            start = match.end()
+        return ids + self._plain_ids(text[start:])
+
+    def _plain_ids(self, text: str) -> list[int]:
+        return self.plain.encode(text.replace(BREAK, ""), add_special_tokens=False).ids
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """The text of `ids`; bytes that are not UTF-8 become U+FFFD."""
+        return b"".join(self.piece(token, skip_special_tokens) for token in ids).decode("utf-8", "replace")
+
+    def piece(self, token: int, skip_special_tokens: bool = True) -> bytes:
+        """The bytes that `token` adds; none for ids that the tokenizer does not know."""
+        if token >= len(self.pieces) or (skip_special_tokens and token in self.special):
+            return b""
+        return self.pieces[token]
+
+    def spelling(self, token: int) -> str:
+        """A token as a name: its text, or its bytes where they are not a whole text."""
+        data = self.piece(token, skip_special_tokens=False)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+
+
+def _broken(match: re.Match[str]) -> str:
+    spelling = match.group()
+    return spelling[:1] + BREAK + spelling[1:]
+
+
+def load_tokenizer(files: TextFiles) -> Tokenizer | None:
+    """The tokenizer of a checkpoint, or None where it has none.
+
+    Raises `UnreadableFile` for one that is broken or turns tokens into text in a way that is not known here.
+    """
+    if files.tokenizer is None:
+        return None
+    try:
+        backend, plain = Backend.from_str(files.tokenizer), Backend.from_str(files.tokenizer)
+        decoder = json.loads(files.tokenizer).get("decoder")
+    except Exception as error:  # `tokenizers` raises bare exceptions
+        raise UnreadableFile(f"the checkpoint's tokenizer cannot be read: {error}") from error
+    for one in (backend, plain):
+        one.no_truncation()
+        one.no_padding()
+    plain.encode_special_tokens = True
+    added = backend.get_added_tokens_decoder()
+    special = {token: item.content for token, item in added.items() if item.special}
+    longest_first = sorted(special.values(), key=len, reverse=True)
+    spelling = re.compile("|".join(map(re.escape, longest_first))) if special else None
+    return Tokenizer(backend, plain, pieces_of(backend, decoder), frozenset(special), spelling)
+
+
+def end_ids(files: TextFiles, tokenizer: Tokenizer | None) -> tuple[int, ...]:
+    """The ids that end an answer: those of `generation_config.json`, else `config.json`, and the tokenizer's own."""
+    given = files.generation_config.get("eos_token_id")
+    if given is None:
+        given = files.config.get("eos_token_id", files.config.get("text_config", {}).get("eos_token_id"))
+    ids = given if isinstance(given, list) else [given]
+    name = token_text(files.tokenizer_config.get("eos_token"))
+    if tokenizer is not None and name is not None:
+        ids = [*ids, tokenizer.backend.token_to_id(name)]
+    return tuple(dict.fromkeys(token for token in ids if isinstance(token, int) and token >= 0))
+
+
+def token_text(value: Any) -> str | None:
+    """A named token of `tokenizer_config.json`, which is a string or an object with its `content`."""
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
