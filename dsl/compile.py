@@ -9,18 +9,32 @@ from attrs import define, field, frozen
 from . import model as m
 from . import syntax as s
 from .diagnostics import Diagnostic, Label, Sink, did_you_mean, ordered
+from .instance import Instance
+from .instantiate import instantiate
 from .parse import parse
+from .proofs import check_instance, check_shares
 from .resolve import resolve
+from .resolve_schedule import resolve_schedule
+from .schedule import Schedule, Speculation
 from .source import Source
+from .speculation import resolve_speculation
 
 
 @frozen
 class Definition:
-    """What a file defines, its own blocks and those that it uses; `main` names its own models, in order."""
+    """What a file defines, with what it uses; `main` names its own models, `own_schedules` model and schedule.
+
+    `instances` are models without errors at the sizes that the text gives. A schedule is `None` where it, or its
+    model, has errors.
+    """
 
     file: s.File
     models: dict[str, m.Model]
+    instances: dict[str, Instance]
     main: tuple[str, ...]
+    schedules: dict[tuple[str, str], Schedule | None]
+    own_schedules: tuple[tuple[str, str], ...]
+    speculations: dict[str, Speculation]
     diagnostics: tuple[Diagnostic, ...]
 
     @property
@@ -35,6 +49,9 @@ class _Gathered:
 
     sink: Sink = field(factory=Sink)
     models: dict[str, tuple[s.Model, frozenset[str]]] = field(factory=dict)
+    schedules: dict[tuple[str, str], s.Schedule] = field(factory=dict)
+    speculations: dict[str, s.Speculate] = field(factory=dict)
+    damaged: frozenset[str] = frozenset()
     open: list[Path] = field(factory=list)
     done: set[Path] = field(factory=set)
 
@@ -45,10 +62,44 @@ def check_source(source: Source, folder: Path | None = None) -> Definition:
     path = Path(source.name)
     file = _gather(source, path, folder or path.parent, gathered)
     models: dict[str, m.Model] = {}
+    instances: dict[str, Instance] = {}
     for name, (declared, damaged) in gathered.models.items():
+        before = len(gathered.sink.found)
         models[name] = resolve(declared, models, damaged, gathered.sink)
+        if not damaged and not any(d.severity == "error" for d in gathered.sink.found[before:]):
+            instance, found = instantiate(models[name])
+            gathered.sink.found.extend(found)
+            if instance is not None and check_instance(instance, gathered.sink):
+                instances[name] = instance
     main = tuple(item.name.text for item in file.items if isinstance(item, s.Model))
-    return Definition(file, models, main, ordered(gathered.sink.found))
+    schedules = _schedules(gathered, models, instances)
+    speculations = {}
+    for name, pairing in gathered.speculations.items():
+        made = resolve_speculation(pairing, models, schedules, gathered.sink)
+        if made is not None:
+            speculations[name] = made
+    own = tuple((i.model.text, i.name.text) for i in file.items if isinstance(i, s.Schedule))
+    return Definition(file, models, instances, main, schedules, own, speculations, ordered(gathered.sink.found))
+
+
+def _schedules(gathered: _Gathered, models: dict[str, m.Model], instances: dict[str, Instance]) -> (
+        dict[tuple[str, str], Schedule | None]):  # fmt: skip
+    """By model and name; `None` where a schedule, or its model, has errors."""
+    made: dict[tuple[str, str], Schedule | None] = {}
+    for key, declared in gathered.schedules.items():
+        model = models.get(key[0])
+        if model is None:
+            if key[0] not in gathered.damaged:
+                gathered.sink.report("E122", f"unknown model `{key[0]}`", declared.model.span,
+                                     helps=did_you_mean(key[0], models))  # fmt: skip
+            continue
+        if key[0] not in instances or gathered.damaged:
+            made[key] = None
+            continue
+        schedule = resolve_schedule(declared, model, gathered.sink)
+        fits = schedule is not None and check_shares(schedule, instances[key[0]], gathered.sink)
+        made[key] = schedule if fits else None
+    return made
 
 
 def _gather(source: Source, path: Path, folder: Path, gathered: _Gathered) -> s.File:
@@ -66,6 +117,17 @@ def _gather(source: Source, path: Path, folder: Path, gathered: _Gathered) -> s.
                                      others=(Label(first[0].name.span, "first here"),))  # fmt: skip
             else:
                 gathered.models[item.name.text] = (item, damaged)
+        elif isinstance(item, s.Schedule):
+            schedule = gathered.schedules.setdefault((item.model.text, item.name.text), item)
+            if schedule is not item:
+                gathered.sink.report("E122", f"schedule `{item.name.text}` is defined twice", item.name.span,
+                                     others=(Label(schedule.name.span, "first here"),))  # fmt: skip
+        elif isinstance(item, s.Speculate):
+            pairing = gathered.speculations.setdefault(item.name.text, item)
+            if pairing is not item:
+                gathered.sink.report("E122", f"`{item.name.text}` is defined twice", item.name.span,
+                                     others=(Label(pairing.name.span, "first here"),))  # fmt: skip
+    gathered.damaged |= damaged
     gathered.open.pop()
     return file
 

@@ -34,9 +34,9 @@ class Statement:
 
 @define
 class Body:
-    """What stands in a block's braces; `close` is `None` when the closing one is missing."""
+    """What stands in a block's braces; `first` is the block's word, `close` is `None` when the brace is missing."""
 
-    owner: Statement
+    first: int
     open: int
     place: str
     indent: int
@@ -183,7 +183,7 @@ class Cutter:
         """A block's brace; one that nothing stands before opens a block of no kind."""
         first = i if self.first is None else self.first
         owner = Statement(first, max(first, self.end(i)))
-        owner.body = Body(owner, i, block_place(self.pieces[first].text), self.indent(first))
+        owner.body = Body(first, i, block_place(self.pieces[first].text), self.indent(first))
         (self.bodies[-1].statements if self.bodies else self.cut.statements).append(owner)
         self.bodies.append(owner.body)
         self.first = None

@@ -143,7 +143,7 @@ def form(word: str, place: str) -> tuple[str, ...]:
 
 def near(word: str, known: frozenset[str] | list[str]) -> str | None:
     """The known word that this one is most likely a misspelling of."""
-    found = get_close_matches(word[:40].lower(), sorted(known), n=1, cutoff=0.7) if len(word) > 1 else []
+    found = get_close_matches(word[:40].lower(), sorted(known), n=1, cutoff=0.65) if len(word) > 1 else []
     return found[0] if found else None
 
 

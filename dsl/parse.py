@@ -14,7 +14,8 @@ from lark import Lark, Token, UnexpectedInput
 
 from . import syntax as s
 from .build import Builder
-from .diagnostics import Diagnostic
+from .diagnostics import Diagnostic, Label
+from .limits import Refused, refusal
 from .source import Source, Span
 
 # After one of these a line goes on.
@@ -43,8 +44,10 @@ class Newlines:
             before = token.type
 
 
+VERSION = "1"
+
 # What a statement alone can be parsed as, for recovery after an error.
-STARTS = ("file", "top", "model_item", "part_item", "statement", "weight", "state")
+STARTS = ("file", "version", "top", "model_item", "part_item", "statement", "weight", "state")
 STARTS += ("schedule_item", "stream_item", "speculate_item")
 
 
@@ -70,8 +73,12 @@ def grammar() -> Lark:
 
 
 def parse_as(start: str, source: Source, text: str, base: int) -> Any:
-    """Parse `text`, which stands at `base` in `source`, by one start rule; raises lark's `UnexpectedInput`."""
-    return Builder(source, base).transform(grammar().parse(text, start=start))
+    """Parse `text`, which stands at `base` in `source`, by one start rule; raises `UnexpectedInput` or `Refused`."""
+    tree = grammar().parse(text, start=start)
+    why = refusal(tree)
+    if why is not None:
+        raise Refused(why)
+    return Builder(source, base).transform(tree)
 
 
 _STRING_OR_COMMENT = re.compile(r'"[^"\n]*"?|#[^\n]*')
@@ -88,12 +95,27 @@ def comments(source: Source) -> tuple[s.Comment, ...]:
     return tuple(found)
 
 
+def version_problems(source: Source, version: s.Number | None) -> list[Diagnostic]:
+    """What is wrong with the version line: it is missing, or asks for another language."""
+    helps = (f"begin the file with `mks {VERSION}`",)
+    if version is None:
+        first = re.search(r"^[ \t]*([^\s#]\S*)", source.text, re.MULTILINE)
+        start, end = first.span(1) if first else (0, 0)
+        message = "the file does not say which version of the language it is written in"
+        return [Diagnostic("E001", message, Label(Span(source, start, end)), helps=helps)]
+    if version.text != VERSION:
+        message = f"version {version.text} of the language is not known; this is version {VERSION}"
+        return [Diagnostic("E002", message, Label(version.span), helps=helps)]
+    return []
+
+
 def parse(source: Source) -> tuple[s.File, list[Diagnostic]]:
     """The whole file, or, where it has errors, all of them and the statements that have none."""
     try:
         file = parse_as("file", source, source.text, 0)
-    except UnexpectedInput:
+    except (UnexpectedInput, Refused):
         from .recover import recover
 
         return recover(source)
-    return s.File(source, file.version, file.items, comments(source)), []
+    found = version_problems(source, file.version)
+    return s.File(source, file.version, file.items, comments(source)), found

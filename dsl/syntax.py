@@ -542,9 +542,10 @@ type TopLevel = Use | Model | Schedule | Speculate
 
 @frozen
 class File:
-    """A whole file."""
+    """A whole file; `damaged` are the words of statements that did not parse, which may have been declarations."""
 
     source: Source
     version: Number | None
     items: tuple[TopLevel, ...]
     comments: tuple[Comment, ...]
+    damaged: frozenset[str] = frozenset()

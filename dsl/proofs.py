@@ -1,0 +1,207 @@
+"""What holds only for given sizes: scalars have values, buffers are written before they are read, heads pair up."""
+
+from __future__ import annotations
+
+from attrs import define, field
+
+from . import model as m
+from .diagnostics import Label, Sink
+from .expressions import walk
+from .facts import Facts
+from .instance import Instance
+from .model import Node
+from .schedule import Schedule
+from .source import Span
+from .static import StaticError
+
+MOST_LAYERS = 4096
+
+
+def check_instance(instance: Instance, sink: Sink) -> bool:
+    """Report what fails at these sizes; whether nothing did."""
+    before = len(sink.found)
+    try:
+        for step in instance.model.steps:
+            loop = instance.layer_loop.get(step)
+            if loop is not None and not _countable(instance, loop, sink):
+                return False
+        for state in instance.model.states.values():
+            instance.shape(state.type.shape)
+        for weight in instance.model.weights.values():
+            instance.shape(weight.shape)
+        for name, step in instance.model.steps.items():
+            _Pass(instance, sink).step(name, step)
+        _heads(instance, sink)
+    except StaticError as e:
+        sink.report("E111", e.message, e.span)
+    return len(sink.found) == before
+
+
+def _countable(instance: Instance, loop: m.Loop, sink: Sink) -> bool:
+    start, stop = instance.value(loop.start), instance.value(loop.stop)
+    if isinstance(start, int) and isinstance(stop, int) and 0 <= start < stop <= MOST_LAYERS:
+        return True
+    sink.report("E124", f"a loop over layers runs from {start} to {stop}", loop.span,
+                notes=(f"its bounds are whole numbers, 0 <= start < stop <= {MOST_LAYERS}",))  # fmt: skip
+    return False
+
+
+@define
+class _Pass:
+    """One pass of a step, layer by layer: which elements of each buffer are written so far."""
+
+    instance: Instance
+    sink: Sink
+    written: dict[str, set[int]] = field(factory=dict)
+    told: set[int] = field(factory=set)
+
+    def step(self, name: str, step: m.Step) -> None:
+        """Every statement in order, for every layer."""
+        layers = self.instance.layer_parts(name)
+        for statement in step.body:
+            if isinstance(statement, m.Loop) and statement.variable == "layer":
+                for layer, parts in layers.items():
+                    for part in parts:
+                        for inner in self.instance.model.parts[part].body:
+                            self.statement(inner, layer)
+            elif isinstance(statement, m.Loop):
+                for row in range(int(self.instance.number(statement.start)), int(self.instance.number(statement.stop))):
+                    for inner in statement.body:
+                        self.statement(inner, None, row)
+            else:
+                self.statement(statement, None)
+
+    def statement(self, statement: m.Statement, layer: int | None, row: int | None = 0) -> None:
+        """Reads first, then the write."""
+        if not isinstance(statement, m.Assign | m.Write):
+            return
+        for node in walk(statement.value):
+            self.read(node, layer, row)
+        taken = statement.guard is None or bool(self.instance.value(statement.guard, layer, row))
+        if isinstance(statement, m.Write) and taken and isinstance(statement.index, m.Static):
+            at = self.instance.value(statement.index, layer, row)
+            length = self._length(statement.state)
+            if not isinstance(at, int) or not 0 <= at < length:
+                self._tell(statement.index.span, f"`{statement.state}` has {length} elements, not one at {at}", layer)
+            else:
+                self.written.setdefault(statement.state, set()).add(at)
+
+    def read(self, node: Node, layer: int | None, row: int | None) -> None:
+        """A buffer's elements must be there; a scalar must have a value."""
+        match node:
+            case m.Static():
+                self.instance.value(node, layer, row)
+            case m.Call():
+                for _, option in node.options:
+                    self.instance.value(option, layer, row)
+                if node.op == "index" and isinstance(node.args[0], m.StateRef) and isinstance(node.args[1], m.Static):
+                    at = int(self.instance.number(node.args[1], layer, row))
+                    self._need(node.args[0], range(at, at + 1), node.span, layer)
+                elif node.op != "index":
+                    for arg in node.args:
+                        if isinstance(arg, m.StateRef) and self._kind(arg) == "buffer":
+                            self._need(arg, range(self._length(arg.name)), arg.span, layer)
+            case m.Select():
+                self.instance.value(node.condition, layer, row)
+            case m.Slice():
+                start = int(self.instance.number(node.start, layer, row))
+                stop = int(self.instance.number(node.stop, layer, row))
+                self._need(node.base, range(start, stop), node.span, layer)
+
+    def _kind(self, ref: m.StateRef) -> str:
+        return self.instance.model.states[ref.name].kind
+
+    def _length(self, state: str) -> int:
+        return self.instance.length(self.instance.model.states[state].type.shape[0])
+
+    def _need(self, ref: m.StateRef, wanted: range, span: Span, layer: int | None) -> None:
+        missing = [i for i in wanted if i not in self.written.get(ref.name, set())]
+        if missing and self._kind(ref) == "buffer":
+            self._tell(span, f"element {missing[0]} of `{ref.name}` is read before it is written", layer,
+                       self.instance.model.states[ref.name].span)  # fmt: skip
+
+    def _tell(self, span: Span, message: str, layer: int | None, declared: Span | None = None) -> None:
+        if id(span) not in self.told:
+            self.told.add(id(span))
+            where = () if layer is None else (f"first in layer {layer}",)
+            others = () if declared is None else (Label(declared, "declared here"),)
+            self.sink.report("E125", message, span, others=others, notes=where)
+
+
+def _pairs(facts: Facts) -> list[tuple[m.Call, int, int]]:
+    """Ops that share heads: the operand with many, the one with few."""
+    found = []
+    for body in facts.bodies.values():
+        for statement in body:
+            for node in walk(statement.value):
+                if isinstance(node, m.Call) and node.op in ("attend", "attend_block"):
+                    found.append((node, 0, 1 if node.op == "attend" else 3))
+                elif isinstance(node, m.Call) and node.op == "delta_rule":
+                    found.append((node, 2, 1))
+    return found
+
+
+def _heads(instance: Instance, sink: Sink) -> None:
+    for call, many, few in _pairs(Facts(instance.model)):
+        a, b = (call.args[i].type.shape[0] for i in (many, few))
+        if instance.length(a) % instance.length(b):
+            sink.report("E126", f"{instance.length(a)} heads ({a}) do not share {instance.length(b)} ({b}) evenly",
+                        call.span)  # fmt: skip
+
+
+def check_shares(schedule: Schedule, instance: Instance, sink: Sink) -> bool:
+    """Whether a schedule's shares work at these sizes."""
+    before = len(sink.found)
+    facts = Facts(schedule.model)
+    for shard in schedule.shards.values():
+        ways = schedule.ways(shard.axes)
+        length = schedule.context if shard.size == "position" else instance.values[shard.size]
+        assert isinstance(length, int)
+        if shard.repeat and ways % length and length % ways:
+            sink.report("E213", f"`{shard.size}` = {length} cannot be repeated evenly on {ways} cores", shard.span,
+                        helps=(f"leave out `(repeat)`: the share is padded to {-(-length // ways)}",))  # fmt: skip
+        elif shard.repeat and length >= ways:
+            sink.report("E207", f"`{shard.size}` = {length} is enough for {ways} cores: nothing repeats", shard.span,
+                        helps=("leave out `(repeat)`",))  # fmt: skip
+        elif shard.size in _routed(facts) and length % ways:
+            sink.report("E213", f"{length} experts do not fall into {ways} equal groups", shard.span)
+    for call, many, few in _pairs(facts):
+        _pair_shares(call, many, few, schedule, instance, sink)
+    return len(sink.found) == before
+
+
+def _routed(facts: Facts) -> set[str]:
+    return {str(facts.model.weights[w].shape[0]) for names in facts.experts.values() for w in names}
+
+
+def _pair_shares(call: m.Call, many: int, few: int, schedule: Schedule, instance: Instance, sink: Sink) -> None:
+    a, b = (str(call.args[i].type.shape[0]) for i in (many, few))
+    held = schedule.shards.get(b)
+    if a not in schedule.shards or a == b:
+        if held is not None and a != b:
+            sink.report("E213", f"`{b}` is sharded but `{a}`, which shares its heads, is not", held.span)
+        return
+    if held is None:
+        return
+    heads, shared = (instance.length(call.args[i].type.shape[0]) for i in (many, few))
+    ways, each = schedule.ways(schedule.shards[a].axes), heads // shared
+    if schedule.shards[a].axes != held.axes:
+        sink.report("E213", f"`{a}` and `{b}` share heads and must be sharded alike", held.span,
+                    others=(Label(schedule.shards[a].span, "here"),))  # fmt: skip
+        return
+    for core in range(ways):
+        mine = {h // each for h in _share(core, ways, heads, schedule.shards[a].repeat)}
+        theirs = set(_share(core, ways, shared, held.repeat))
+        if not mine <= theirs:
+            sink.report("E213", f"core {core} has heads of `{a}` that read {sorted(mine)} of `{b}`, but holds "
+                        f"{sorted(theirs)}", held.span, others=(Label(schedule.shards[a].span, f"{a} = {heads}"),),
+                        helps=(f"write `{b} (repeat)`",) if not held.repeat and ways % shared == 0 else ())  # fmt: skip
+            return
+
+
+def _share(core: int, ways: int, length: int, repeat: bool) -> range:
+    if repeat and length < ways:
+        at = core // (ways // length)
+        return range(at, at + 1)
+    each = -(-length // ways)
+    return range(min(core * each, length), min((core + 1) * each, length))
