@@ -6,6 +6,7 @@ from math import prod
 
 from .model import Codec
 
+
 def stored_bytes(codec: Codec, shape: tuple[int, ...]) -> int:
     """Bytes of a weight with its scales, nothing padded; a last group may be short.
 

@@ -1,0 +1,104 @@
+"""From a definition's place to the names of tensors in a checkpoint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from itertools import product
+
+from attrs import define, field, frozen
+
+from ..dsl import model as m
+from ..dsl.diagnostics import did_you_mean
+from ..dsl.instance import Instance
+from .stored import Checkpoint, listed
+
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+
+
+@frozen
+class Run:
+    """An axis that runs over a place's tensors: its index in the weight's shape, its text and its length."""
+
+    axis: int
+    text: str
+    length: int
+
+
+def runs(place: m.Place, weight: m.Weight, instance: Instance) -> tuple[Run, ...]:
+    """The axes that the place's name holds as `{size}`, outermost first."""
+    words = set(_PLACEHOLDER.findall(place.name))
+    texts = [(i, str(axis)) for i, axis in enumerate(weight.shape)]
+    return tuple(Run(i, text, instance.length(weight.shape[i])) for i, text in texts if text in words)
+
+
+def expand(name: str, layer: int | None, over: tuple[Run, ...]) -> list[str]:
+    """All names of a place at a layer, the last axis fastest."""
+    if layer is not None:
+        name = name.replace("{layer}", str(layer))
+    if not over:
+        return [name]
+    pieces = _PLACEHOLDER.split(name)  # text, word, text, …
+    which = [next((i for i, run in enumerate(over) if run.text == word), None) for word in pieces[1::2]]
+    names = []
+    for index in product(*(range(run.length) for run in over)):
+        words = (f"{{{word}}}" if i is None else str(index[i]) for i, word in zip(which, pieces[1::2], strict=True))
+        names.append(pieces[0] + "".join(w + text for w, text in zip(words, pieces[2::2], strict=True)))
+    return names
+
+
+@lru_cache(maxsize=1 << 16)
+def pattern(name: str) -> str:
+    """A name with each placeholder and each number between points as `#`."""
+    return _NUMBER.sub("#", _PLACEHOLDER.sub("#", name))
+
+
+@define
+class Names:
+    """A checkpoint's names by pattern, for suggestions: a K3 checkpoint has 497 220 names and 60 patterns."""
+
+    tensors: Collection[str]
+    _patterns: dict[str, str] | None = field(default=None, init=False)
+
+    def _by_pattern(self) -> dict[str, str]:
+        if self._patterns is None:
+            self._patterns = {}
+            for stored in self.tensors:
+                self._patterns.setdefault(pattern(stored), stored)
+        return self._patterns
+
+    def sample(self) -> str:
+        """A few names, for a message."""
+        return listed([f"`{name}`" for name in self._by_pattern().values()], 3)
+
+    def near(self, name: str) -> tuple[str, ...]:
+        """A help line with the nearest stored name, numbered as `name` is where that exists."""
+        found = did_you_mean(pattern(name), self._by_pattern())
+        if not found:
+            return ()
+        best = found[0].split("`")[1]
+        numbers = iter(_NUMBER.findall(name))
+        same = re.sub("#", lambda _: next(numbers, "#"), best)
+        return (f"did you mean `{same if same in self.tensors else self._by_pattern()[best]}`?",)
+
+
+def working_type(model: m.Model, checkpoint: Checkpoint) -> str:
+    """What `bf16` means for this checkpoint: `f32` if a weight declared so is stored in a type that bf16 cuts."""
+    kinds: dict[str, set[str]] = {}
+    for name, tensor in checkpoint.tensors.items():
+        kinds.setdefault(pattern(name), set()).add(tensor.kind)
+    for weight in model.weights.values():
+        if weight.type.dtype == "bf16" and _widest(weight, kinds) & {"f16", "f32", "f64"}:
+            return "f32"
+    return "bf16"
+
+
+def _widest(weight: m.Weight, kinds: Mapping[str, set[str]]) -> set[str]:
+    for place in weight.places:
+        if isinstance(place, m.Place) and place.scale is None and not place.rounded:
+            found = kinds.get(pattern(place.name))
+            if found:
+                return found
+    return set()

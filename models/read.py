@@ -1,0 +1,95 @@
+"""Weights as arrays: decoded, in the instance's dtype, in the declared shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+
+from ..dsl import model as m
+from ..dsl.diagnostics import Diagnostic, Label, MksError
+from . import codecs
+from .binding import Binding, Entry, Piece, Source
+from .stored import DTYPES
+
+
+def read(binding: Binding, name: str, layer: int | None = None) -> np.ndarray:
+    """A weight of a layer, `instance.shape(weight.shape)` in f32 or `ml_dtypes.bfloat16`.
+
+    A read-only view of the file's map where the file holds just that. A codec's plain form comes as it is stored, not
+    quantised. Raises `MksError` (E427) where a scale has a value that its format does not allow.
+    """
+    name, layer = binding.key(name, layer)
+    weight, source = binding.instance.model.weights[name], binding.sources[name, layer]
+    dtype = DTYPES[binding.instance.dtype(weight.type)]
+    shape = binding.instance.shape(weight.shape)
+    if not source.axes and not source.packed:
+        array = source.pieces[0].cut(source.pieces[0].tensor.array())
+        return np.require(array.astype(dtype, copy=False), requirements=["C", "A"]).reshape(shape)
+    out = np.empty(shape, dtype)
+    for index, piece in zip(_indices(shape, source), source.pieces, strict=True):
+        if piece.scales is None:
+            out[index] = piece.cut(piece.tensor.array())
+        else:
+            _decode(weight, piece, out[index])
+    return out
+
+
+def read_all(binding: Binding) -> Iterator[tuple[Entry, np.ndarray]]:
+    """All weights, the model's first, then layer by layer, aliases excepted.
+
+    The pages of a weight are dropped when the next one is asked for.
+    """
+    for entry in binding.entries():
+        yield entry, read(binding, entry.weight, entry.layer)
+        for piece in binding.sources[entry.weight, entry.layer].pieces:
+            piece.tensor.release()
+            if piece.scales is not None:
+                piece.scales.tensor.release()
+
+
+def _indices(shape: tuple[int, ...], source: Source) -> Iterator[tuple[int | slice, ...]]:
+    """Where in the whole each piece goes."""
+    for numbers in product(*(range(shape[axis]) for axis in source.axes)):
+        index: list[int | slice] = [slice(None)] * len(shape)
+        for axis, number in zip(source.axes, numbers, strict=True):
+            index[axis] = number
+        yield tuple(index)
+
+
+def _decode(weight: m.Weight, piece: Piece, out: np.ndarray) -> None:
+    """Unpack into `out`, matrix by matrix, so that only one is held in f32."""
+    scales = piece.scales
+    assert scales is not None
+    packed, scale = piece.cut(piece.tensor.array()), scales.cut(scales.tensor.array())
+    spread = None
+    if scales.global_tensor is not None and scales.global_cut is not None:
+        taken = scales.global_cut(scales.global_tensor.array())
+        spread = np.broadcast_to(taken, (*packed.shape[:-2], 1, 1))
+    try:
+        for index in np.ndindex(packed.shape[:-2]):
+            one = None if spread is None else spread[index]
+            out[index] = _matrix(weight, packed[index], scale[index], one, scales.skip)
+    except codecs.BadScale as e:
+        raise MksError([
+            Diagnostic("E427", f"the scales of `{weight.name}` hold what {weight.codec} does not allow",
+                       Label(weight.span), (), (f"`{scales.tensor.name}`: {e}",))
+        ]) from None  # fmt: skip
+
+
+def _matrix(
+    weight: m.Weight, packed: np.ndarray, scale: np.ndarray, global_scale: np.ndarray | None, skip: int
+) -> np.ndarray:
+    match weight.codec.name:
+        case "mxfp4":
+            values = codecs.mxfp4(packed, scale)
+        case "nvfp4":
+            return codecs.nvfp4(packed, scale, np.ones((1, 1)) if global_scale is None else global_scale)
+        case "int8":
+            values = codecs.int8(packed, scale)
+        case "int4":
+            values = codecs.int4(packed, scale, weight.codec.group or 1)
+        case _:
+            values = codecs.fp8(packed, scale, weight.codec.group or 1, skip)
+    return values if global_scale is None else values * global_scale.astype(np.float32)
