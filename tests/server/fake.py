@@ -1,0 +1,82 @@
+"""A decoder without a model: logits are a fixed function of everything that its row holds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+
+class FakeDecoder:
+    """Logits depend on all tokens in the row, so a mixed-up row, position or chunk changes the answer.
+
+    Every call is checked against the protocol, and `calls` tells what came. `delay` is seconds a step; `gate`, when
+    given, is waited for before every decode step; `logits_of` replaces the function of the tokens.
+    """
+
+    def __init__(
+        self,
+        rows: int = 3,
+        context: int = 256,
+        vocab: int = 861,
+        chunk: int = 16,
+        *,
+        delay: float = 0.0,
+        logits_of: Callable[[Sequence[int]], np.ndarray] | None = None,
+    ) -> None:
+        self.rows, self.context, self.vocab, self.chunk = rows, context, vocab, chunk
+        self.delay = delay
+        self.calls: list[tuple[str, tuple[int, ...]]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.fail_next = 0
+        self._logits_of = logits_of or self.hashed
+        self._held: list[list[int]] = [[] for _ in range(rows)]
+        self._thread: int | None = None
+
+    def hashed(self, tokens: Sequence[int]) -> np.ndarray:
+        """Noise that is the same for the same tokens."""
+        return np.random.default_rng([len(tokens), *tokens]).standard_normal(self.vocab, dtype=np.float32) * 3
+
+    def prefill(self, row: int, ids: Sequence[int], start: int) -> np.ndarray:
+        """As the protocol says."""
+        self._enter("prefill", (row, start, len(ids)))
+        assert 1 <= len(ids) <= self.chunk
+        assert start in (0, len(self._held[row]))
+        self._held[row] = self._held[row][:start]
+        out = []
+        for token in ids:
+            self._add(row, token)
+            out.append(self._logits_of(self._held[row]))
+        return np.stack(out)
+
+    def decode(self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool]) -> np.ndarray:
+        """As the protocol says; rows that are not live get NaN."""
+        assert len(tokens) == len(positions) == len(live) == self.rows
+        assert any(live)
+        self._enter("decode", tuple(row for row in range(self.rows) if live[row]))
+        assert self.gate.wait(20)
+        out = np.full((self.rows, self.vocab), np.nan, dtype=np.float32)
+        for row in range(self.rows):
+            if live[row]:
+                assert positions[row] == len(self._held[row])
+                self._add(row, tokens[row])
+                out[row] = self._logits_of(self._held[row])
+        return out
+
+    def _add(self, row: int, token: int) -> None:
+        assert 0 <= token < self.vocab
+        assert len(self._held[row]) < self.context
+        self._held[row].append(token)
+
+    def _enter(self, name: str, about: tuple[int, ...]) -> None:
+        self._thread = self._thread or threading.get_ident()
+        assert self._thread == threading.get_ident(), "calls come from several threads"
+        self.calls.append((name, about))
+        if self.delay:
+            time.sleep(self.delay)
+        if self.fail_next:
+            self.fail_next -= 1
+            raise RuntimeError("the chip is on fire")
