@@ -18,7 +18,7 @@ from .files import TextFiles, UnreadableFile
 from .tokenizer import token_text
 
 # Bounds on one rendering. Real templates stay far below them.
-MAX_TURNS = 1_000_000
+MAX_TURNS = 300_000
 MAX_CHARACTERS = 64 * 2**20
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")

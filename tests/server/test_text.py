@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ STOPS = st.lists(st.text(alphabet="abé", min_size=1, max_size=4), max_size=4)
 def cut[T: (str, bytes)](whole: T, places: list[int]) -> list[T]:
     """`whole` in parts, cut at `places`."""
     edges = [0, *sorted(place % (len(whole) + 1) for place in places), len(whole)]
-    return [whole[start:stop] for start, stop in zip(edges, edges[1:], strict=False)]
+    return [whole[start:stop] for start, stop in itertools.pairwise(edges)]
 
 
 def stopped(text: str, stops: list[str]) -> tuple[str, str | None]:
