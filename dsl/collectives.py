@@ -115,9 +115,7 @@ def _carried(draft: Draft) -> set[str]:
 def form(item: s.Form, draft: Draft) -> Form | None:
     """Only a latent cache has two forms."""
     part, _, what = item.what.text.partition(".")
-    latent = any(isinstance(n, m.Call) and n.op == "attend_latent" for values in (
-        v for k, v in draft.facts.values.items() if k.startswith(f"{part}.")) for e in values
-        for n in walk(e))  # fmt: skip
+    latent = part in draft.model.parts and draft.facts.latent_attention(part)
     if what != "cache" or not latent:
         draft.sink.report("E204", f"`{item.what.text}` has only one form", item.what.span,
                           notes=("`P.cache` of a part with `attend_latent` is `latent` or `expanded`",))  # fmt: skip

@@ -125,7 +125,7 @@ def _call(expr: s.Call, scope: Scope) -> Node:
     if name in scope.world.functions:
         return _expand(scope.world.functions[name], expr, scope)
     op = ops.find(name)
-    if op is None or name not in ops.known():
+    if op is None or name in ops.HIDDEN:
         if name in scope.world.damaged:
             raise Stop
         helps = did_you_mean(name, {*ops.known(), *scope.world.functions, "experts", "count"})

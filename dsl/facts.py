@@ -63,6 +63,12 @@ class Facts:
                         found.append(Product(place, weight, operand, values, id(node) in inside))
         return tuple(found)
 
+    def latent_attention(self, place: str) -> tuple[m.Call, ...]:
+        """The `attend_latent` ops of a part."""
+        body = self.bodies.get(place, ())
+        return tuple(n for statement in body for n in walk(statement.value)
+                     if isinstance(n, m.Call) and n.op == "attend_latent")  # fmt: skip
+
     def products_of(self, weight: str) -> tuple[Product, ...]:
         """Where a weight is multiplied."""
         return tuple(p for p in self.products if p.weight == weight)

@@ -123,6 +123,7 @@ table: dict[str, Op] = {row.name: row for row in _ROWS}
 
 # Written as operators, not called.
 OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "**": "pow", "@": "matmul"}
+HIDDEN = frozenset({*OPERATORS.values(), "neg", "index"})
 
 
 @cache
@@ -139,5 +140,4 @@ def find(name: str) -> Op | None:
 
 def known() -> tuple[str, ...]:
     """All names that a definition can call."""
-    hidden = set(OPERATORS.values()) | {"neg", "index"}
-    return tuple(sorted((set(table) | set(_installed())) - hidden))
+    return tuple(sorted((set(table) | set(_installed())) - HIDDEN))

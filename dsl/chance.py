@@ -1,0 +1,49 @@
+"""How many experts a batch reads, were routing uniform."""
+
+from __future__ import annotations
+
+from math import comb
+
+
+def distinct(experts: int, top: int, rows: int) -> float:
+    """Expected distinct experts of `rows` tokens that choose `top` each."""
+    return experts * (1 - (1 - top / experts) ** rows)
+
+
+def largest_group(experts: int, groups: int, chosen: int) -> float:
+    """Expected number of chosen experts in the group that has most, of `chosen` drawn without repetition."""
+    if groups == 1 or chosen == 0:
+        return float(chosen)
+    size = experts // groups
+    # Ways to draw j from one group, scaled to stay in a float's range.
+    scale = [comb(size, j) / comb(size, min(chosen, size) // 2 or 1) for j in range(min(chosen, size) + 1)]
+    total = _power(scale, groups, chosen)[chosen]
+    expected, most = 0.0, -(-chosen // groups)
+    for limit in range(most - 1, min(chosen, size)):
+        within = _power(scale[: limit + 1], groups, chosen)
+        tail = 1 - (within[chosen] if len(within) > chosen else 0.0) / total
+        if tail < 1e-4:
+            break
+        expected += tail
+    return most - 1 + expected
+
+
+def _power(base: list[float], exponent: int, degree: int) -> list[float]:
+    """A polynomial's power, cut above `degree`."""
+    result = [1.0]
+    while exponent:
+        if exponent & 1:
+            result = _times(result, base, degree)
+        exponent >>= 1
+        if exponent:
+            base = _times(base, base, degree)
+    return result
+
+
+def _times(a: list[float], b: list[float], degree: int) -> list[float]:
+    result = [0.0] * min(len(a) + len(b) - 1, degree + 1)
+    for i, x in enumerate(a[: len(result)]):
+        if x:
+            for j, y in enumerate(b[: len(result) - i]):
+                result[i + j] += x * y
+    return result
