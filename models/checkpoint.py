@@ -58,7 +58,8 @@ def _scan(path: Path, sink: Sink) -> Checkpoint | None:
 def _gguf(path: Path, sink: Sink) -> Checkpoint | None:
     from .gguf_file import open_gguf  # the library takes a while to import and few checkpoints need it
 
-    return open_gguf(path, sink)
+    opened = open_gguf(path, sink)
+    return None if opened is None else opened[0]
 
 
 def _config(folder: Path, sink: Sink) -> dict[str, Any] | None:

@@ -1,0 +1,75 @@
+"""Finds a definition: one that is shipped, a file, or one that an installed package brings."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from attrs import evolve
+
+from ..dsl.diagnostics import Diagnostic, Sink, did_you_mean
+from ..dsl.files import decode_source, read_source
+from ..dsl.source import Source
+
+# A package offers a definition as `[project.entry-points."mks.definitions"]`, `name = "package"` (which holds
+# `name.mks`) or `name = "package:object"`: a path, or a function without arguments that returns one.
+GROUP = "mks.definitions"
+
+
+def shipped() -> tuple[str, ...]:
+    """The names of all shipped definitions."""
+    return tuple(sorted(f.name.removesuffix(".mks") for f in files(__package__).iterdir() if f.name.endswith(".mks")))
+
+
+def find_definition(name: str | Path) -> tuple[Source | None, list[Diagnostic]]:
+    """The text, by shipped name, by path (with a separator, or ending in `.mks`) or from an installed package."""
+    sink, text = Sink(), str(name)
+    if isinstance(name, Path) or text.endswith(".mks") or "/" in text or "\\" in text:
+        return _read(Path(text).expanduser(), sink), sink.found
+    if text in shipped():
+        return _read(files(__package__) / f"{text}.mks", sink), sink.found
+    brought = {point.name: point for point in entry_points(group=GROUP)}
+    if text in brought:
+        place = _place(brought[text], sink)
+        return (None if place is None else _read(place, sink)), sink.found
+    known = sorted({*shipped(), *brought})
+    sink.report("E400", f"there is no definition `{text}`", notes=(f"known: {', '.join(known)}",),
+                helps=(*did_you_mean(text, known), "a path to a file ends in `.mks`"))  # fmt: skip
+    return None, sink.found
+
+
+def _place(point: EntryPoint, sink: Sink) -> Traversable | None:
+    """The file that an entry point means."""
+    try:
+        found: Any = point.load()
+        if isinstance(found, ModuleType):
+            return files(found) / f"{point.name}.mks"
+        found = found() if callable(found) else found
+    except Exception as e:  # a package that is not ours: whatever it raises is its fault, and is said
+        sink.report("E400", f"`{point.value}`, which brings the definition `{point.name}`, fails",
+                    notes=(f"{type(e).__name__}: {e}",))  # fmt: skip
+        return None
+    if isinstance(found, str):
+        return Path(found)
+    if isinstance(found, Traversable):
+        return found
+    sink.report("E400", f"`{point.value}` brings no path for the definition `{point.name}`",
+                notes=(f"it is a {type(found).__name__}",))  # fmt: skip
+    return None
+
+
+def _read(place: Traversable, sink: Sink) -> Source | None:
+    # What lies in an archive has no path of its own.
+    found = read_source(place) if isinstance(place, Path) else decode_source(str(place), place.read_bytes())
+    if isinstance(found, Source):
+        return found
+    if isinstance(place, Path) and place.parent.is_dir():
+        found = evolve(
+            found, helps=found.helps or did_you_mean(place.name, (f.name for f in place.parent.glob("*.mks")))
+        )
+    sink.found.append(found)
+    return None
