@@ -69,6 +69,8 @@ def _binary(expr: s.Binary, env: Env) -> Value:
             return _divide(_number(left, expr.left), _number(right, expr.right))
         if expr.op == "**":
             return _power(_number(left, expr.left), _number(right, expr.right))
+        if expr.op in "+-*%//<=>=":
+            left, right = _number(left, expr.left), _number(right, expr.right)
         value = _BINARY[expr.op](left, right)
     except (TypeError, KeyError):
         raise StaticError(f"`{expr.op}` does not take these operands", expr.span) from None
