@@ -30,9 +30,10 @@ class Decoder(Protocol):
     def chunk(self) -> int:
         """The most tokens that one `prefill` call takes."""
 
-    def prefill(self, row: int, ids: Sequence[int], start: int) -> np.ndarray:
+    def prefill(self, row: int, ids: Sequence[int], start: int, last_only: bool = False) -> np.ndarray:
         """Read `ids` (1..chunk of them) into `row` at positions `start ..`; f32 logits `[len(ids), vocab]`.
 
+        With `last_only` those of the last id alone, `[1, vocab]`.
         `start` is 0, which forgets whatever the row held, or the row's length so far.
         """
 

@@ -1,0 +1,203 @@
+"""Expressions to arrays. Inside a statement everything is f32; operands of matrix products are rounded as ops say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from attrs import evolve, frozen
+
+from ...dsl import model as m
+from ...dsl import ops as registry
+from ...dsl.expressions import walk
+from ...dsl.shapes import Shape
+from . import ops
+from .caches import Index
+from .frame import Frame, Value
+from .loading import product
+from .ops.experts import experts
+from .rounding import rounded, widened
+
+
+@frozen
+class _Range:
+    """A buffer `[B, T, n, ...]`, of which the elements `used` `[n]` are meant."""
+
+    whole: jax.Array
+    used: jax.Array
+
+
+def evaluate(node: m.Node, frame: Frame) -> Value:
+    """A node's value: an array with leading axes `[B, T]` or none, a plain number, routes, or a tuple of arrays."""
+    match node:
+        case m.Static():
+            return frame.scalar(node)
+        case m.Local():
+            return jax.tree.map(widened, frame.names[node.name])
+        case m.Input():
+            return _input(node, frame)
+        case m.WeightRef():
+            return widened(frame.weight(node.name))
+        case m.StateRef():
+            return widened(frame.buffers[node.name])
+        case m.Slice():
+            return _slice(node, frame)
+        case m.Call():
+            return _call(node, frame)
+        case m.Select():
+            return _select(node, frame)
+        case m.Let():
+            outer = frame.names
+            frame.names = outer | {name: evaluate(value, frame) for name, value in node.bindings}
+            found = evaluate(node.body, frame)
+            frame.names = outer
+            return found
+        case m.Experts():
+            return _experts(node, frame)
+
+
+def _input(node: m.Input, frame: Frame) -> Value:
+    if node.name == "row":
+        return jnp.arange(frame.at.token.shape[1])[None] if frame.row is None else frame.row
+    return frame.at.token if node.name == "token" else frame.at.position
+
+
+def _slice(node: m.Slice, frame: Frame) -> Value:
+    whole = widened(frame.buffers[node.base.name])
+    start, stop = frame.scalar(node.start), frame.scalar(node.stop)
+    if isinstance(start, int) and isinstance(stop, int):
+        return whole[:, :, start:stop]
+    order = jnp.arange(whole.shape[2])
+    return _Range(whole, (order >= start) & (order < stop))
+
+
+def _select(node: m.Select, frame: Frame) -> Value:
+    condition = frame.scalar(node.condition)
+    if not isinstance(condition, jax.Array):
+        return evaluate(node.then if condition else node.other, frame)
+    then, other = evaluate(node.then, frame), evaluate(node.other, frame)
+    return jnp.where(_spread(condition, (), node.type.shape), then, other)
+
+
+def _call(node: m.Call, frame: Frame) -> Value:
+    op = registry.find(node.op)
+    assert op is not None
+    if op.name == "matmul":
+        return _matmul(node, frame)
+    if op.name == "index" and isinstance(node.args[0], m.WeightRef):
+        return _row(node.args[0], node.args[1], frame)
+    if op.name == "bf16":
+        return widened(rounded(_array(evaluate(node.args[0], frame)), frame.at.instance.working))
+    scalars = _scalars(node, op, frame)
+    exact = any(_is_f32_weight(a) for p, a in zip(op.parameters, node.args, strict=True) if p in op.matrix)
+    args: list[Value] = []
+    kept: list[str] = []
+    for parameter, arg in zip(op.parameters, node.args, strict=True):
+        if parameter in op.updates and isinstance(arg, m.StateRef):
+            kept.append(arg.name)
+            args.append(frame.state(arg.name))
+        elif parameter in op.caches and isinstance(arg, m.StateRef):
+            args.append(frame.cache(arg.name))
+        else:
+            value = evaluate(arg, frame)
+            if isinstance(value, _Range):
+                scalars["used"], value = value.used, value.whole
+            elif parameter in op.matrix:
+                value = rounded(_array(value), "f32" if exact else frame.at.instance.working)
+            args.append(value)
+    if op.rule is registry.table["add"].rule:
+        shape = node.type.shape
+        args = [_spread(a, arg.type.shape, shape) for a, arg in zip(args, node.args, strict=True)]
+    if op.caches:
+        scalars["position"] = frame.at.position
+    if op.caches or op.updates:
+        scalars["lengths"] = frame.at.lengths
+    if op.name == "flat":
+        scalars["lead"] = args[0].ndim - len(node.args[0].type.shape)
+    found = ops.find(op.name)(*args, **scalars)
+    if not op.updates:
+        return found
+    for name, value in zip(kept, found[1:], strict=True):
+        frame.keep(name, value)
+    return found[0]
+
+
+def _scalars(node: m.Call, op: registry.Op, frame: Frame) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, static in node.options:
+        value = frame.scalar(static)
+        if op.repeats and name == op.scalars[-1]:
+            found[name] = (*found.get(name, ()), value)
+        else:
+            found[name] = value
+    return found
+
+
+def _matmul(node: m.Call, frame: Frame) -> jax.Array:
+    """Weights that share an operand are multiplied together, once."""
+    w, x = node.args
+    dtype = "f32" if w.type.dtype == "f32" and _is_f32_weight(w) else frame.at.instance.working
+    name, operand = product(node)
+    place = frame.at.weights.places[name] if name is not None else None
+    if name is None or operand is None or place is None or place.rows is None or name.split(".")[0] != frame.part:
+        matrix = frame.weight(w.name) if isinstance(w, m.WeightRef) else rounded(_array(evaluate(w, frame)), dtype)
+        return ops.matmul(matrix, rounded(_array(evaluate(x, frame)), dtype))
+    value = frame.names[operand.name]
+    found = next((result for key, of, result in frame.products if key == place.key and of is value), None)
+    if found is None:
+        whole = frame.at.weights.whole(name, frame.layers, frame.layer)
+        found = ops.matmul(whole, rounded(widened(value), dtype))
+        frame.products.append((place.key, value, found))
+    return found[..., place.start : place.start + place.rows]
+
+
+def _is_f32_weight(node: m.Node) -> bool:
+    while isinstance(node, m.Call) and node.op == "index":
+        node = node.args[0]
+    return isinstance(node, m.WeightRef) and node.type.dtype == "f32"
+
+
+def _row(table: m.WeightRef, i: m.Node, frame: Frame) -> jax.Array:
+    at = evaluate(i, frame)
+    if np.ndim(at) == 0:
+        return widened(frame.at.weights.row(table.name, frame.layers, frame.layer, at))
+    return widened(ops.index(frame.weight(table.name), at))
+
+
+def _experts(node: m.Experts, frame: Frame) -> jax.Array:
+    routes = evaluate(node.routes, frame)
+    used = {n.name for n in walk(node.body) if isinstance(n, m.Local)} & frame.names.keys()
+    tokens = routes.ids.shape[0] * routes.ids.shape[1]
+
+    def every(e: Index) -> jax.Array:
+        inner = evolve(frame, names=frame.names | {node.parameter: e}, products=[])
+        return _array(evaluate(node.body, inner))
+
+    def one(e: Index, n: Index) -> jax.Array:
+        own = {name: jax.tree.map(lambda v: v.reshape(tokens, *v.shape[2:])[n][None, None], frame.names[name])
+               for name in used}  # fmt: skip
+        inner = evolve(frame, names=own | {node.parameter: e}, products=[])
+        return _array(evaluate(node.body, inner))[0, 0]
+
+    count, width = frame.at.instance.shape((node.routes.type.shape[0], node.type.shape[0]))
+    return experts(one, every, routes, count, width)
+
+
+def _spread(value: Value, shape: Shape, wanted: Shape) -> Value:
+    """A value of `shape` with axes of length 1 put in where `wanted` has others, so that they broadcast by name."""
+    if len(shape) == len(wanted) or np.ndim(value) == 0:
+        return value
+    lead, places, start = value.shape[: value.ndim - len(shape)], [], 0
+    for axis in shape:
+        start = wanted.index(axis, start) + 1
+        places.append(start - 1)
+    axes = [1] * len(wanted)
+    for place, length in zip(places, value.shape[len(lead) :], strict=True):
+        axes[place] = length
+    return value.reshape(*lead, *axes)
+
+
+def _array(value: Value) -> jax.Array:
+    return value if isinstance(value, jax.Array) else jnp.asarray(value, jnp.float32)

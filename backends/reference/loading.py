@@ -1,0 +1,108 @@
+"""Weights into memory: each is copied once, to where the step reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+
+from ...dsl import model as m
+from ...dsl.expressions import walk
+from ...dsl.instance import Instance
+from .weights import Place, Weights
+
+type Array = np.ndarray[Any, Any]
+# A weight's qualified name, its layer (`None` for the model's own) and its values.
+type Values = Iterable[tuple[str, int | None, Array]]
+
+_DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16)}
+
+
+def load(instance: Instance, values: Values, same: Mapping[str, str] | None = None, *, fuse: bool = True) -> Weights:
+    """Put every weight into arrays of their final size as it comes; `same` names weights that are another.
+
+    What is held at any time is the weights and the one at hand. Raises `ValueError` where one is missing.
+    """
+    same = same or {}
+    places, arrays = _room(instance, shared_operands(instance) if fuse else (), same)
+    missing = {(name, layer) for name, place in places.items() for layer in place.layers or (None,)}
+    for name, layer, value in values:
+        place = places[name]
+        array = arrays[place.key]
+        if place.layers is not None and layer is not None:
+            array = array[place.layers.index(layer)]
+        if place.rows is not None:
+            array = array[place.start : place.start + place.rows]
+        array[...] = value.reshape(array.shape)
+        missing.discard((name, layer))
+    if missing:
+        name, layer = min(missing, key=str)
+        raise ValueError(f"{len(missing)} weights were not given, among them `{name}` of layer {layer}")
+    held = {key: jax.device_put(array) for key, array in arrays.items()}
+    return Weights(held, places | {name: places[other] for name, other in same.items()})
+
+
+def _room(instance: Instance, groups: tuple[tuple[str, ...], ...], same: Mapping[str, str]) -> (
+        tuple[dict[str, Place], dict[str, Array]]):  # fmt: skip
+    """Where each weight goes, and the arrays, not written yet."""
+    together = {name: group for group in groups for name in group}
+    places: dict[str, Place] = {}
+    arrays: dict[str, Array] = {}
+    for name, weight in instance.model.weights.items():
+        layers = instance.owner_layers(weight.part)
+        if name in places or name in same or layers == ():
+            continue
+        group = together.get(name, (name,))
+        shapes = [instance.shape(instance.model.weights[each].shape) for each in group]
+        key, start = "+".join(group), 0
+        for each, shape in zip(group, shapes, strict=True):
+            places[each] = Place(key, layers) if len(group) == 1 else Place(key, layers, start, shape[0])
+            start += shape[0] if shape else 0
+        whole = shapes[0] if len(group) == 1 else (start, *shapes[0][1:])
+        lead = () if layers is None else (len(layers),)
+        arrays[key] = _aligned((*lead, *whole), _DTYPES[instance.dtype(weight.type)])
+    return places, arrays
+
+
+def shared_operands(instance: Instance) -> tuple[tuple[str, ...], ...]:
+    """Weights of a part that multiply one and the same value, in groups of two or more."""
+    groups, taken = [], set[str]()
+    for part in instance.model.parts.values():
+        found: dict[tuple[str, int, str], list[str]] = {}
+        version: dict[str, int] = {}
+        for statement in part.body:
+            if isinstance(statement, m.Assign | m.Write):
+                for node in walk(statement.value):
+                    name, operand = product(node)
+                    if name is None or operand is None or name in taken:
+                        continue
+                    weight = instance.model.weights[name]
+                    if weight.part == part.name:
+                        taken.add(name)
+                        key = (operand.name, version.get(operand.name, 0), instance.dtype(weight.type))
+                        found.setdefault(key, []).append(name)
+            if isinstance(statement, m.Assign):
+                for name in statement.names:
+                    version[name] = version.get(name, 0) + 1
+        groups += [tuple(names) for names in found.values() if len(names) > 1]
+    return tuple(groups)
+
+
+def product(node: m.Node) -> tuple[str | None, m.Local | None]:
+    """The weight and the named operand, where a node is a product of such."""
+    if isinstance(node, m.Call) and node.op == "matmul":
+        w, x = node.args
+        if isinstance(w, m.WeightRef) and isinstance(x, m.Local):
+            return w.name, x
+    return None, None
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Room that begins at a cache line, as JAX asks for so that it can take an array over without a copy."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    room = np.empty(size + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    return room[start : start + size].view(dtype).reshape(shape)
