@@ -42,8 +42,8 @@ def resolve(declared: s.Model, targets: dict[str, m.Model], damaged: frozenset[s
             _taps(item, target, world)
     steps, resolved = _steps(declared, top, parts)
     declarations.check_aliases(world)
-    _caches(resolved, world)
     if not sink.failed:
+        _caches(resolved, world)
         _never_run(parts, resolved, world)
         declarations.unused(world)
     requires = tuple(m.Require(r.key.text, r.value, r.or_absent, r.span) for r in declared.items
@@ -139,7 +139,7 @@ def _caches(parts: dict[str, m.Part], world: World) -> None:
     """A cache that is read is written somewhere."""
     written = {w.state for part in parts.values() for w in part.body if isinstance(w, m.Write)}
     for name, state in world.states.items():
-        if state.kind == "cache" and name in world.used and name not in written and not world.damaged:
+        if state.kind == "cache" and name in world.used and name not in written:
             world.sink.report("E119", f"no part writes the cache `{name}`", state.span,
                               helps=(f"`{name.split('.')[-1]}[position] = …` writes it",))  # fmt: skip
 

@@ -23,6 +23,9 @@ _BINARY: dict[str, Callable[..., Value]] = {
 }  # fmt: skip
 
 
+_NUMERIC = frozenset(_BINARY) - {"==", "!=", "in", "and", "or"}
+
+
 class StaticError(Exception):
     """An expression has no value; `span` is where, `unknown` a name that it lacks."""
 
@@ -69,7 +72,7 @@ def _binary(expr: s.Binary, env: Env) -> Value:
             return _divide(_number(left, expr.left), _number(right, expr.right))
         if expr.op == "**":
             return _power(_number(left, expr.left), _number(right, expr.right))
-        if expr.op in "+-*%//<=>=":
+        if expr.op in _NUMERIC:
             left, right = _number(left, expr.left), _number(right, expr.right)
         value = _BINARY[expr.op](left, right)
     except (TypeError, KeyError):
