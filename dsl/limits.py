@@ -40,7 +40,7 @@ def refusal(tree: Tree[Token]) -> Refusal | None:
         if isinstance(node, Token):
             found = _number(node) if node.type == "NUMBER" else None
         elif isinstance(node, Tree):
-            found = _glued(node) or _grouping(node) or _nesting(node, blocks, depth)
+            found = _grouping(node) or _nesting(node, blocks, depth)
             inside = node.data in _BLOCKS or node.data == "file"
             step = (blocks + (node.data in _BLOCKS), 0) if inside else (blocks, depth + 1)
             todo.extend((child, *step) for child in reversed(node.children))
@@ -85,14 +85,7 @@ def _grouping(node: Tree[Token]) -> Refusal | None:
     return None
 
 
-def _glued(node: Tree[Token]) -> Refusal | None:
-    """`2MiB`."""
-    if node.data != "quantity" or node.children[1] is None:
-        return None
-    number, unit = node.children
-    assert isinstance(number, Token)
-    assert isinstance(unit, Token)
-    if number.end_pos != unit.start_pos or number.start_pos is None or unit.end_pos is None:
-        return None
-    message = f"`{unit}` needs a space before it"
-    return Refusal("E022", message, number.start_pos, unit.end_pos, f"write `{number} {unit}`")
+def glued(before: Token, after: Token) -> Refusal:
+    """`2MiB`, or `sized` where only `size d` can be meant."""
+    start, end = before.start_pos or 0, after.end_pos or 0
+    return Refusal("E022", f"`{after}` needs a space before it", start, end, f"write `{before} {after}`")

@@ -1,4 +1,4 @@
-"""One diagnostic for a statement that does not parse: the frequent mistakes by name, the others by what was expected."""
+"""One diagnostic for a statement that does not parse: a frequent mistake by name, any other by what was expected."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from attrs import frozen
 
 from .diagnostics import Diagnostic, Label
 from .forms import BLOCKS, PLACES, WORDS, expected, form, homes, keywords, near
+from .limits import Refusal
 from .scan import Piece, brackets
 from .source import Source, Span
 
 _INSTEAD = {
-    "'": "texts are in double quotes",
+    "'": 'the double quote `"`',
     "“": 'the plain quote `"`',
     "”": 'the plain quote `"`',
     "„": 'the plain quote `"`',
@@ -27,6 +28,10 @@ _INSTEAD = {
     "\u3000": "a plain space",
     "\ufeff": "nothing: it is a byte order mark, which belongs at the very beginning",
 }
+
+# A sign, what the parser would have taken in its place, and how that is written.
+_CONFUSED = ((":", "EQUAL", "="), ("=", "COLON", ":"), ("==", "EQUAL", "="), ("=", "EQUALS", "=="))
+_UNITLESS = frozenset("file model part step weights state".split())
 
 
 @frozen
@@ -75,7 +80,12 @@ def diagnose(broken: Broken, failure: Failure) -> Diagnostic:
     at = next((i for i, piece in enumerate(broken.pieces) if piece.end > failure.start), len(broken.pieces))
     if failure.terminal == "$END":
         at = len(broken.pieces)
-    return _beginning(broken, at) or _signs(broken, at, failure) or _words(broken, at, failure) or _general(broken, at, failure)
+    return (
+        _beginning(broken, at)
+        or _signs(broken, at, failure)
+        or _words(broken, at, failure)
+        or _general(broken, at, failure)
+    )
 
 
 def _characters(broken: Broken) -> Diagnostic | None:
@@ -88,10 +98,9 @@ def _characters(broken: Broken) -> Diagnostic | None:
             helps = ("leave it out: the end of the line ends a statement",)
             return broken.report("E016", "no semicolons", piece, helps=helps)
         if piece.kind == "other":
-            instead = _INSTEAD.get(piece.text)
-            helps = (f"use {instead}" if instead and not instead.startswith("texts") else instead,) if instead else ()
+            instead = [f"use {_INSTEAD[piece.text]}"] if piece.text in _INSTEAD else []
             shown = f"`{piece.text}`" if piece.text.isprintable() and not piece.text.isspace() else "this character"
-            return broken.report("E015", f"{shown} (U+{ord(piece.text):04X}) means nothing here", piece, helps=helps)
+            return broken.report("E015", f"{shown} (U+{ord(piece.text):04X}) means nothing here", piece, helps=instead)
     return None
 
 
@@ -130,6 +139,14 @@ def _beginning(broken: Broken, at: int) -> Diagnostic | None:
     return broken.report("E019", f"`{first.text}` begins no statement of {called}", first, helps=helps)
 
 
+def refused(broken: Broken, why: Refusal, base: int) -> Diagnostic:
+    """A statement that follows the grammar and is refused; its text begins at `base`."""
+    helps = (why.help,)
+    if why.code == "E022" and broken.source.text[base + why.start].isdigit() and broken.place in _UNITLESS:
+        helps = ("a number has a unit in schedules only, and no name begins with a digit",)
+    return broken.report(why.code, why.message, (base + why.start, base + why.end), helps=helps)
+
+
 def misplaced(broken: Broken) -> Diagnostic:
     """A statement that belongs elsewhere."""
     first = broken.pieces[0]
@@ -151,7 +168,12 @@ def _signs(broken: Broken, at: int, failure: Failure) -> Diagnostic | None:
         return None
     piece, before = broken.pieces[at], broken.pieces[at - 1] if at else None
     notes = form(broken.pieces[0].text, broken.place)
-    for wrong, terminal, right in ((":", "EQUAL", "="), ("=", "COLON", ":"), ("==", "EQUAL", "="), ("=", "EQUALS", "==")):
+    for wrong, terminal, right in (
+        (":", "EQUAL", "="),
+        ("=", "COLON", ":"),
+        ("==", "EQUAL", "="),
+        ("=", "EQUALS", "=="),
+    ):
         if piece.text == wrong and terminal in failure.accepts:
             return broken.report("E017", f"`{right}` belongs here, not `{wrong}`", piece, notes=notes)
     if broken.place == "stream" and at == 2 and before is not None and before.text in ":=":
@@ -160,9 +182,8 @@ def _signs(broken: Broken, at: int, failure: Failure) -> Diagnostic | None:
         if (before.text, piece.text) == ("=", "("):
             return broken.report("E017", "`:` belongs here, not `=`", before, notes=notes)
     if before is not None and before.kind == "number" and piece.kind == "word" and before.end == piece.start:
-        message = f"a number cannot be followed directly by `{piece.text}`"
-        helps = ("units stand in schedules, after a space: `2 MiB`",)
-        return broken.report("E022", message, (before.start, piece.end), helps=helps)
+        why = Refusal("E022", f"`{piece.text}` needs a space before it", before.start, piece.end, "")
+        return refused(broken, why, 0)
     return None
 
 

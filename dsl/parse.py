@@ -15,7 +15,7 @@ from lark import Lark, Token, UnexpectedInput
 from . import syntax as s
 from .build import Builder
 from .diagnostics import Diagnostic, Label
-from .limits import Refused, refusal
+from .limits import Refused, glued, refusal
 from .source import Source, Span
 
 # After one of these a line goes on.
@@ -26,14 +26,21 @@ _OPEN = frozenset(
 
 
 class Newlines:
-    """Drops the newlines that end nothing: inside brackets, and after a token that must be followed by another."""
+    """Drops the newlines that end nothing: inside brackets, and after a token that must be followed by another.
+
+    Also refuses words that touch: where no name may stand, the lexer would read `modelx` as `model x`.
+    """
 
     always_accept = ("_NL",)
 
     def process(self, stream: Iterator[Token]) -> Iterator[Token]:
         """Looks back only, so that the parser's state may choose the lexer."""
         depth, before = 0, "_NL"
+        last: Token | None = None
         for token in stream:
+            if last is not None and last.end_pos == token.start_pos and _is_word(last[-1]) and _is_word(token[0]):
+                raise Refused(glued(last, token))
+            last = token
             if token.type in ("LPAR", "LSQB"):
                 depth += 1
             elif token.type in ("RPAR", "RSQB"):
@@ -46,8 +53,13 @@ class Newlines:
 
 VERSION = "1"
 
+
+def _is_word(char: str) -> bool:
+    return char == "_" or char.isalnum()
+
+
 # What a statement alone can be parsed as, for recovery after an error.
-STARTS = ("file", "version", "top", "model_item", "part_item", "statement", "weight", "state")
+STARTS: tuple[str, ...] = ("file", "version", "top", "model_item", "part_item", "statement", "weight", "state")
 STARTS += ("schedule_item", "stream_item", "speculate_item")
 
 

@@ -12,7 +12,7 @@ from .cut import Body, Cut, Statement, Trust, cut
 from .diagnostics import Diagnostic, Label, ordered
 from .forms import BLOCKS, PLACES, WORDS, near
 from .limits import DEEPEST_BLOCK, Refused
-from .mistakes import Broken, Failure, diagnose, misplaced
+from .mistakes import Broken, Failure, diagnose, misplaced, refused
 from .parse import comments, parse_as, version_problems
 from .scan import Piece, pieces
 from .source import Source, Span
@@ -82,8 +82,8 @@ class Recovery:
         """Blocks that are found open at the same place, innermost first."""
         inner, *outer = [self.pieces[body.open] for body in bodies]
         first = self.pieces[bodies[0].first]
-        second = self.pieces[bodies[0].first + 1]
-        name = f" {second.text}" if second.kind == "word" else ""
+        second = self.pieces[bodies[0].first + 1 : bodies[0].open]
+        name = f" {second[0].text}" if second and second[0].kind == "word" else ""
         others = [Label(self.span(p.start, p.end), "nor has this one") for p in outer]
         if seen < len(self.pieces):
             piece = self.pieces[seen]
@@ -163,9 +163,7 @@ class Recovery:
         try:
             return parse_as(start, self.source, text + behind, begin)
         except Refused as e:
-            why = e.refusal
-            label = Label(self.span(begin + why.start, begin + why.end))
-            self.found.append(Diagnostic(why.code, why.message, label, helps=(why.help,)))
+            self.found.append(refused(self.broken(statement, place), e.refusal, begin))
         except UnexpectedInput as e:
             failure = _failure(e, begin, end)
             self.found.append(diagnose(self.broken(statement, place), failure))
@@ -179,10 +177,11 @@ def _failure(error: UnexpectedInput, begin: int, end: int) -> Failure:
         parser: Any = error.interactive_parser
         accepts = frozenset(parser.accepts()) if parser is not None else frozenset(error.expected)
         token = error.token
-        if token.type != "$END" and token.start_pos is not None and begin + token.start_pos < end:
-            return Failure(token.type, begin + token.start_pos, begin + token.start_pos + len(token), accepts)
+        at = begin + (token.start_pos or 0)
+        if token.type != "$END" and at < end:
+            return Failure(token.type, at, at + len(token), accepts)
         return Failure("$END", end, end, accepts)
-    at = begin + error.pos_in_stream if isinstance(error, UnexpectedCharacters) else end
+    at = begin + (error.pos_in_stream or 0) if isinstance(error, UnexpectedCharacters) else end
     return Failure("", at, at + 1, frozenset())
 
 
@@ -220,8 +219,7 @@ def _whole(source: Source) -> list[Diagnostic]:
     try:
         parse_as("file", source, source.text, 0)
     except Refused as e:
-        why = e.refusal
-        return [Diagnostic(why.code, why.message, Label(Span(source, why.start, why.end)), helps=(why.help,))]
+        return [refused(Broken(source, "file", ()), e.refusal, 0)]
     except UnexpectedInput as e:
         failure = _failure(e, 0, len(source.text))
         place = Label(Span(source, failure.start, failure.end))

@@ -8,6 +8,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mks.dsl.columns import show
 from mks.dsl.diagnostics import Diagnostic, Label
 from mks.dsl.render import COLOURED, PLAIN, as_json, render, render_all, style_for, summary
