@@ -106,7 +106,6 @@ def _gather(source: Source, path: Path, folder: Path, gathered: _Gathered) -> s.
     file, found = parse(source)
     gathered.sink.found.extend(found)
     gathered.open.append(path.resolve())
-    damaged = getattr(file, "damaged", frozenset())
     for item in file.items:
         if isinstance(item, s.Use):
             _use(item, folder, gathered)
@@ -116,7 +115,7 @@ def _gather(source: Source, path: Path, folder: Path, gathered: _Gathered) -> s.
                 gathered.sink.report("E122", f"model `{item.name.text}` is defined twice", item.name.span,
                                      others=(Label(first[0].name.span, "first here"),))  # fmt: skip
             else:
-                gathered.models[item.name.text] = (item, damaged)
+                gathered.models[item.name.text] = (item, file.damaged)
         elif isinstance(item, s.Schedule):
             schedule = gathered.schedules.setdefault((item.model.text, item.name.text), item)
             if schedule is not item:
@@ -127,7 +126,7 @@ def _gather(source: Source, path: Path, folder: Path, gathered: _Gathered) -> s.
             if pairing is not item:
                 gathered.sink.report("E122", f"`{item.name.text}` is defined twice", item.name.span,
                                      others=(Label(pairing.name.span, "first here"),))  # fmt: skip
-    gathered.damaged |= damaged
+    gathered.damaged |= file.damaged
     gathered.open.pop()
     return file
 

@@ -32,7 +32,8 @@ def size(declared: s.Size, world: World) -> None:
 def layer_list(declared: s.ListDecl, world: World) -> None:
     """`list`."""
     if world.declare(declared.name, "list"):
-        keys, where = tuple(k.text for k in declared.keys), declared.where and declared.where.value
+        keys = tuple(k.text for k in declared.keys)
+        where = None if declared.where is None else declared.where.value
         name = declared.name.text
         world.lists[name] = m.LayerList(name, declared.items, keys, where, declared.span)
 
@@ -40,13 +41,14 @@ def layer_list(declared: s.ListDecl, world: World) -> None:
 def check_values(world: World) -> None:
     """Names that sizes, constants and lists read exist, once all are declared."""
     known = {*world.sizes, *world.lists, "true", "false"}
-    for value in (*world.sizes.values(), *world.lists.values()):
-        for expr in (value.default,) if isinstance(value, m.Size) else value.items:
-            for name in names(expr):
-                if name.text not in known and name.text not in world.damaged:
-                    world.sink.report("E101", f"unknown size `{name.text}`", name.span,
-                                      helps=did_you_mean(name.text, known))  # fmt: skip
-                world.used.add(name.text)
+    exprs = [size.default for size in world.sizes.values()]
+    exprs += [item for listed in world.lists.values() for item in listed.items]
+    for expr in exprs:
+        for name in names(expr):
+            if name.text not in known and name.text not in world.damaged:
+                world.sink.report("E101", f"unknown size `{name.text}`", name.span,
+                                  helps=did_you_mean(name.text, known))  # fmt: skip
+            world.used.add(name.text)
 
 
 def _shape(axes: tuple[s.Expr, ...], scope: Scope) -> Shape:
@@ -175,7 +177,8 @@ def states(block: s.States, scope: Scope) -> None:
 def unused(world: World) -> None:
     """Warn of weights and states that nothing reads."""
     aliases = {p.weight for w in world.weights.values() for p in w.places if isinstance(p, m.Alias)}
-    for name, found in (*world.weights.items(), *world.states.items()):
+    stored: dict[str, m.Weight | m.State] = {**world.weights, **world.states}
+    for name, found in stored.items():
         if name not in world.used and name not in aliases:
             what = "weight" if isinstance(found, m.Weight) else found.kind
             world.sink.report("W101", f"the {what} `{name}` is never used", found.span)

@@ -231,8 +231,8 @@ def _experts(expr: s.Call, scope: Scope) -> Node:
 def _check_experts(body: Node, parameter: str, experts: Poly, scope: Scope) -> None:
     for call in walk(body):
         if isinstance(call, m.Call) and call.op == "index" and isinstance(call.args[1], m.Local):
-            table, chosen = call.args
-            if chosen.name == parameter and table.type.shape[0] != experts:
+            table = call.args[0]
+            if call.args[1].name == parameter and table.type.shape[0] != experts:
                 raise scope.report("E107", f"the routes choose among {experts}, this table has {table.type.shape[0]}",
                                    call.span)  # fmt: skip
 

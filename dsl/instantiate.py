@@ -10,6 +10,7 @@ from typing import Any
 from attrs import define, field
 
 from . import model as m
+from . import syntax as s
 from .diagnostics import Diagnostic, Sink, did_you_mean
 from .instance import Instance
 from .static import StaticError, Value, evaluate, simplified
@@ -106,7 +107,7 @@ class _Values:
     def _default(self, declared: m.LayerList) -> tuple[int, ...]:
         items: list[int] = []
         for item in declared.items:
-            if isinstance(item, m.s.Range):
+            if isinstance(item, s.Range):
                 assert item.stop is not None
                 step = evaluate(item.step, self) if item.step is not None else 1
                 bounds = [evaluate(item.start, self), evaluate(item.stop, self), step]

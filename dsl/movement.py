@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
 
 from . import collectives
 from . import syntax as s
@@ -15,19 +18,33 @@ if TYPE_CHECKING:
     from .resolve_schedule import Draft
 
 
-def movement(declared: s.Schedule, draft: Draft) -> tuple[Any, ...]:
-    """Streams, fetches, prefetches, gathers, reduces, overlaps, forms and stores, in that order."""
+@frozen
+class Movement:
+    """What a schedule moves, by kind."""
+
+    streams: tuple[Stream, ...]
+    fetches: tuple[Fetch, ...]
+    prefetches: tuple[Prefetch, ...]
+    gathers: tuple[Gather, ...]
+    reduces: tuple[Reduce, ...]
+    overlaps: tuple[Overlap, ...]
+    forms: tuple[Form, ...]
+    stores: tuple[Store, ...]
+
+
+def movement(declared: s.Schedule, draft: Draft) -> Movement:
+    """Every line that moves something, in the order of the text."""
     kinds = (Stream, Fetch, Prefetch, Gather, Reduce, Overlap, Form, Store)
     found: dict[type, list[Any]] = {kind: [] for kind in kinds}
     streamed: dict[str, s.Name] = {}
-    makers = {
+    makers: dict[type, Callable[[Any], list[Any]]] = {
         s.Stream: lambda i: [_stream(i, streamed, draft)], s.Fetch: lambda i: [_fetch(i, draft)],
         s.Prefetch: lambda i: [_prefetch(i, draft)], s.Gather: lambda i: [collectives.gather(i, draft)],
         s.Reduce: lambda i: collectives.reduce(i, draft), s.Form: lambda i: [collectives.form(i, draft)],
         s.Store: lambda i: collectives.store(i, draft),
     }  # fmt: skip
     for item in declared.items:
-        for made in makers.get(type(item), lambda i: [])(item):  # type: ignore[arg-type]
+        for made in makers.get(type(item), _nothing)(item):
             if made is not None:
                 found[type(made)].append(made)
     for item in declared.items:
@@ -36,11 +53,15 @@ def movement(declared: s.Schedule, draft: Draft) -> tuple[Any, ...]:
             if made is not None:
                 found[Overlap].append(made)
     _twice(found, draft)
-    return tuple(tuple(items) for items in found.values())
+    return Movement(*(tuple(items) for items in found.values()))
+
+
+def _nothing(item: object) -> list[Any]:
+    return []
 
 
 def _twice(found: dict[type, list[Any]], draft: Draft) -> None:
-    keys = {Fetch: lambda f: f.part, Prefetch: lambda p: (p.kind, p.what), Reduce: lambda r: r.value,
+    keys: dict[type, Callable[[Any], Any]] = {Fetch: lambda f: f.part, Prefetch: lambda p: (p.kind, p.what), Reduce: lambda r: r.value,
             Form: lambda f: f.part, Store: lambda t: t.weight}  # fmt: skip
     for kind, key in keys.items():
         first: dict[Any, Any] = {}

@@ -21,9 +21,8 @@ def check_instance(instance: Instance, sink: Sink) -> bool:
     """Report what fails at these sizes; whether nothing did."""
     before = len(sink.found)
     try:
-        for step in instance.model.steps:
-            loop = instance.layer_loop.get(step)
-            if loop is not None and not _countable(instance, loop, sink):
+        for loop in instance.layer_loop.values():
+            if not _countable(instance, loop, sink):
                 return False
         for state in instance.model.states.values():
             instance.shape(state.type.shape)

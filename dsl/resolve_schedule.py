@@ -96,7 +96,8 @@ def resolve_schedule(declared: s.Schedule, model: m.Model, sink: Sink) -> Schedu
     if target is None or any(d.severity == "error" for d in sink.found[before:]):
         return None
     return Schedule(declared.name.text, model, target, topology, rows, spans, keep, context, tuple(draft.mesh.items()),
-                    draft.shards, draft.splits, *moved, declared.name.span)  # fmt: skip
+                    draft.shards, draft.splits, moved.streams, moved.fetches, moved.prefetches, moved.gathers,
+                    moved.reduces, moved.overlaps, moved.forms, moved.stores, declared.name.span)  # fmt: skip
 
 
 def _machine(declared: s.Schedule, draft: Draft) -> tuple[Target | None, tuple[int, ...]]:
@@ -218,8 +219,12 @@ def _split(item: s.Split, draft: Draft) -> None:
             draft.splits[weight] = Split(weight, axes, name.span)
 
 
+def _cuts(draft: Draft) -> list[tuple[str, ...]]:
+    return [shard.axes for shard in draft.shards.values()] + [split.axes for split in draft.splits.values()]
+
+
 def _unused_axes(declared: s.Schedule, draft: Draft) -> None:
-    used = {axis for shard in (*draft.shards.values(), *draft.splits.values()) for axis in shard.axes}
+    used = {axis for axes in _cuts(draft) for axis in axes}
     for axis, length in draft.mesh.items():
         if axis not in used and length > 1:
             draft.sink.report("E207", f"nothing is sharded over `{axis}`: {length} cores would do the same work",

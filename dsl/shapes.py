@@ -87,7 +87,7 @@ class Poly:
                    start=Fraction(0))  # fmt: skip
 
     def __str__(self) -> str:
-        words = []
+        words: list[str] = []
         for monomial, factor in self.terms:
             names = [a.name if a.expr is None else f"({a.name})" for a in monomial]
             if factor != 1 or not names:

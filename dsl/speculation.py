@@ -24,12 +24,12 @@ def resolve_speculation(declared: s.Speculate, models: dict[str, m.Model], sched
             sink.report("E206", f"unknown line `{name.text}`", name.span, helps=did_you_mean(name.text, known))
         elif items[name.text] is not item:
             sink.report("E202", f"`{name.text}` is said twice", item.span)
-    missing = [name for name in known if name not in items]
-    for name in missing:
-        sink.report("E201", f"`{declared.name.text}` says no `{name}`", declared.name.span)
+    missing = [word for word in known if word not in items]
+    for word in missing:
+        sink.report("E201", f"`{declared.name.text}` says no `{word}`", declared.name.span)
     if missing:
         return None
-    sides = [_side(items[name], name, models, schedules, sink) for name in ("target", "drafter")]
+    sides = [_side(items[role], role, models, schedules, sink) for role in ("target", "drafter")]
     drafts, accept = _drafts(items["verify"], sink), _accept(items["accept"], sink)
     target, drafter = sides
     if target is None or drafter is None or drafts is None or accept is None:

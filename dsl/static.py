@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from fractions import Fraction
+from typing import Any, Protocol
 
 from . import syntax as s
 from .shapes import Atom, Poly
 from .source import Span
 
 type Value = int | float | bool | str | Fraction | tuple[int | float | str, ...]
-type Env = Mapping[str, Value]
+
+
+class Env(Protocol):
+    """Values by name."""
+
+    def __contains__(self, name: object, /) -> bool: ...
+
+    def __getitem__(self, name: str, /) -> Value: ...
+
 
 _LARGEST = 1 << 128
 
-_BINARY: dict[str, Callable[..., Value]] = {
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "%": operator.mod, "//": operator.floordiv,
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
     "in": lambda a, b: a in b, "and": lambda a, b: bool(a) and bool(b), "or": lambda a, b: bool(a) or bool(b),
@@ -79,7 +88,7 @@ def _binary(expr: s.Binary, env: Env) -> Value:
         raise StaticError(f"`{expr.op}` does not take these operands", expr.span) from None
     except (ZeroDivisionError, OverflowError, ValueError) as e:
         raise StaticError(f"`{expr.op}` has no value here: {e}", expr.span) from None
-    if isinstance(value, int | Fraction) and abs(value) > _LARGEST:
+    if isinstance(value, int | Fraction) and not -_LARGEST <= value <= _LARGEST:
         raise StaticError("this number is too large to mean anything", expr.span)
     return value
 
