@@ -45,6 +45,7 @@ def serve_model(args: argparse.Namespace) -> None:
         )
         host, port = bound.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
+        bound.listen(1024)
         print(f"serving {service.rules.model} at http://{shown}:{port}/v1", file=sys.stderr, flush=True)
         engine = service.engine
         engine.start()

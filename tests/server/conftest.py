@@ -12,6 +12,7 @@ import httpx
 import pytest
 import uvicorn
 from attrs import frozen
+
 from mks.server.app import build_app
 from mks.server.files import TextFiles, read_text_files
 from mks.server.http import listen

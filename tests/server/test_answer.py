@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mks.server.answer import Answer, Delta, Finish, Limits, merge
 from mks.server.scores import Scored
 

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
+
+from mks.server.answer import Limits
 from mks.server.engine import PATIENCE, Engine, EngineFailure, Health, NotAccepting, QueueFull
 from mks.server.generate import generate
-from mks.server.sampling import Sampling
+from mks.server.sampling import Sampler, Sampling
 from mks.server.scores import Scored, score
 from mks.server.sequence import NotFinite, Task
 
@@ -76,8 +78,6 @@ def task(prompt: Sequence[int], count: int, sink: Gather, sampling: Sampling | N
 def alone(prompt: Sequence[int], count: int, sampling: Sampling | None = None) -> list[int]:
     """The same without an engine, from a decoder's one row, in one chunk."""
     logits, ids = FakeDecoder().hashed, list(prompt)
-    from mks.server.sampling import Sampler
-
     sampler = Sampler(sampling or Sampling(temperature=0), 861, prompt)
     for _ in range(count):
         ids.append(sampler.choose(logits(ids)))
@@ -274,8 +274,6 @@ def test_prompt_scores_are_those_of_the_whole_prompt(start: Start) -> None:
 
 def test_generate_is_the_engine_for_one() -> None:
     """`mks run` gives the same tokens, and the logits of every prompt position."""
-    from mks.server.answer import Limits
-
     decoder = FakeDecoder(rows=2, chunk=3)
     got = generate(decoder, [1, 2, 3, 4], Sampling(temperature=0), Limits(6), lambda token: b"x", keep_logits=True)
 

@@ -9,6 +9,7 @@ import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mks.server.sampling import Sampler, Sampling, draw, uniform
 
 VOCAB = 50

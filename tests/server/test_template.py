@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from mks.server.files import TextFiles, UnreadableFile
 from mks.server.template import TemplateFailure, compile_template, load_template
 

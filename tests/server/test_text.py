@@ -7,6 +7,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mks.server.text import StopMatcher, Utf8Stream
 
 SMALL = st.text(alphabet="abé", max_size=20)
