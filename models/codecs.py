@@ -13,6 +13,9 @@ E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -
 # A byte is two codes, the low nibble first.
 _BYTE = np.stack([E2M1[np.arange(256) & 15], E2M1[np.arange(256) >> 4]], axis=-1)
 
+# A larger global scale could make the largest code under the largest scale, 6 * 448, infinite.
+_MOST = float(np.finfo(np.float32).max) / (6 * 448)
+
 
 class BadScale(ValueError):
     """A scale that the format reserves, or that makes a weight infinite; the text says which."""
@@ -25,7 +28,8 @@ def mxfp4(packed: np.ndarray, scale: np.ndarray) -> np.ndarray:
         if (exponent == reserved).any():
             raise BadScale(f"{int((exponent == reserved).sum())} scale bytes are {reserved}, which mxfp4 reserves")
     values = _BYTE[packed].reshape(*scale.shape, -1)
-    values *= np.ldexp(np.float32(1), exponent.astype(np.int32) - 127)[..., None]
+    with np.errstate(over="ignore"):
+        values *= np.ldexp(np.float32(1), exponent.astype(np.int32) - 127)[..., None]
     if (exponent >= 253).any() and not np.isfinite(values).all():
         raise BadScale(f"a scale byte of {int(exponent.max())} makes weights infinite")
     return values.reshape(*packed.shape[:-1], -1)
@@ -35,8 +39,8 @@ def nvfp4(packed: np.ndarray, scale: np.ndarray, global_scale: np.ndarray) -> np
     """`packed` u8 `[…, n / 2]`, `scale` e4m3 `[…, n / 16]`, `global_scale` (multiplies) broadcast to `[…, 1]`."""
     if (scale.view(np.uint8) & 0x7F == 0x7F).any():
         raise BadScale("a scale is not a number")
-    if not np.isfinite(global_scale.astype(np.float32)).all():
-        raise BadScale("a global scale is not a finite number")
+    if not (np.abs(global_scale.astype(np.float64)) < _MOST).all():
+        raise BadScale("a global scale is not a finite number, or so large that weights are not")
     values = _BYTE[packed].reshape(*scale.shape, -1)
     values *= scale.astype(np.float32)[..., None]
     values = values.reshape(*packed.shape[:-1], -1)

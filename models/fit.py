@@ -108,10 +108,9 @@ def global_cut(have: tuple[int, ...], lead: tuple[int, ...], stored_rows: int, s
         return Cut((), None, 0, 0, (1,) * (len(lead) + 2))
     if squeezed == outer:
         return Cut(squeezed, None, 0, 0, (*lead, 1, 1))
-    if squeezed[:-1] not in (outer, ()) or stored_rows % squeezed[-1]:
+    if squeezed[:-1] != outer or stored_rows % squeezed[-1]:
         return None
     piece = stored_rows // squeezed[-1]
     if start // piece != (start + rows - 1) // piece:
         return None
-    shape = (*lead, 1, 1) if squeezed[:-1] else (1,) * (len(lead) + 2)
-    return Cut(squeezed, len(squeezed) - 1, start // piece, start // piece + 1, shape)
+    return Cut(squeezed, len(squeezed) - 1, start // piece, start // piece + 1, (*lead, 1, 1))

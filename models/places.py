@@ -74,9 +74,12 @@ class Names:
         return listed([f"`{name}`" for name in self._by_pattern().values()], 3)
 
     def near(self, name: str) -> tuple[str, ...]:
-        """A help line with the nearest stored name, numbered as `name` is where that exists."""
+        """A help line with the nearest stored name, numbered as `name` is where that exists.
+
+        Nothing where the name is right and only its number is absent.
+        """
         found = did_you_mean(pattern(name), self._by_pattern())
-        if not found:
+        if not found or pattern(name) in self._by_pattern():
             return ()
         best = found[0].split("`")[1]
         numbers = iter(_NUMBER.findall(name))
