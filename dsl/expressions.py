@@ -129,7 +129,9 @@ def _call(expr: s.Call, scope: Scope) -> Node:
         if name in scope.world.damaged:
             raise Stop
         helps = did_you_mean(name, {*ops.known(), *scope.world.functions, "experts", "count"})
-        raise scope.report("E105", f"unknown op or function `{name}`", expr.function.span, helps=helps)
+        fault = ops.fault(name)
+        raise scope.report("E105", f"unknown op or function `{name}`", expr.function.span,
+                           notes=() if fault is None else (fault,), helps=helps)  # fmt: skip
     return _operands(op, expr, scope)
 
 

@@ -61,8 +61,13 @@ def _nothing(item: object) -> list[Any]:
 
 
 def _twice(found: dict[type, list[Any]], draft: Draft) -> None:
-    keys: dict[type, Callable[[Any], Any]] = {Fetch: lambda f: f.part, Prefetch: lambda p: (p.kind, p.what), Reduce: lambda r: r.value,
-            Form: lambda f: f.part, Store: lambda t: t.weight}  # fmt: skip
+    keys: dict[type, Callable[[Any], Any]] = {
+        Fetch: lambda f: f.part,
+        Prefetch: lambda p: (p.kind, p.what),
+        Reduce: lambda r: r.value,
+        Form: lambda f: f.part,
+        Store: lambda t: t.weight,
+    }
     for kind, key in keys.items():
         first: dict[Any, Any] = {}
         for item in found[kind]:

@@ -127,17 +127,35 @@ HIDDEN = frozenset({*OPERATORS.values(), "neg", "index"})
 
 
 @cache
-def _installed() -> Mapping[str, Op]:
+def _installed() -> tuple[Mapping[str, Op], Mapping[str, str]]:
+    """What other packages bring, and what is wrong with those that fail."""
     from importlib.metadata import entry_points
 
-    return {point.name: point.load() for point in entry_points(group="mks.ops")}
+    good: dict[str, Op] = {}
+    bad: dict[str, str] = {}
+    for point in entry_points(group="mks.ops"):
+        try:
+            row = point.load()
+        except Exception as e:  # a package that is not ours: whatever it raises is its fault, and is said
+            bad[point.name] = f"`{point.value}` fails: {type(e).__name__}: {e}"
+            continue
+        if isinstance(row, Op):
+            good[point.name] = row
+        else:
+            bad[point.name] = f"`{point.value}` is no `Op`, but {type(row).__name__}"
+    return good, bad
 
 
 def find(name: str) -> Op | None:
     """A row by name; installed packages are asked only for what is not built in."""
-    return table.get(name) or _installed().get(name)
+    return table.get(name) or _installed()[0].get(name)
+
+
+def fault(name: str) -> str | None:
+    """Why an installed package's op cannot be used."""
+    return _installed()[1].get(name)
 
 
 def known() -> tuple[str, ...]:
     """All names that a definition can call."""
-    return tuple(sorted((set(table) | set(_installed())) - HIDDEN))
+    return tuple(sorted((set(table) | set(_installed()[0])) - HIDDEN))

@@ -58,8 +58,9 @@ def as_text(found: ScheduleReport) -> str:
     lines += [f"  {text}" for text in found.padding]
     lines.append("  rows  HBM held   read a step  roofline    VMEM")
     for counts, charged in found.rows:
-        lines.append(f"  {counts.rows:4}  {gib(counts.held_bytes):>9}  {counts.read_bytes / 1e9:8.3f} GB"
-                     f"  {counts.floor_seconds * 1e3:7.3f} ms  {mib(charged.total)} of {mib(charged.limit)}")  # fmt: skip
+        read, floor = f"{counts.read_bytes / 1e9:8.3f} GB", f"{counts.floor_seconds * 1e3:7.3f} ms"
+        vmem = f"{mib(charged.total)} of {mib(charged.limit)}"
+        lines.append(f"  {counts.rows:4}  {gib(counts.held_bytes):>9}  {read}  {floor}  {vmem}")
     counts, charged = found.rows[0]
     for title, parts in (("HBM", counts.held), ("read", counts.read), ("VMEM", charged.lines)):
         words = [f"{x.name} {_size(x.bytes)}" + (f" ({x.why})" if x.why else "") for x in parts]

@@ -82,8 +82,9 @@ def _fit(declared: s.Speculate, target: Schedule, drafter: Schedule, drafts: int
                     others=(Label(drafter.model.span, "declared here"),))  # fmt: skip
         return
     if target.cores != drafter.cores:
+        parties = (Label(target.span, "target"), Label(drafter.span, "drafter"))
         sink.report("E212", f"the target runs on {target.cores} cores, the drafter on {drafter.cores}",
-                    declared.name.span, others=(Label(target.span, "target"), Label(drafter.span, "drafter")))  # fmt: skip
+                    declared.name.span, others=parties)  # fmt: skip
     if drafts + 1 not in target.spans:
         sink.report("E212", f"{drafts} drafts are verified in a span of {drafts + 1} rows; `{target.name}` has "
                     f"{', '.join(map(str, target.spans))}", items["verify"].span,
