@@ -36,7 +36,7 @@ def bill(shares: Shares, rows: int) -> Bill:
     """The bill at one number of rows (the largest span's rows, if that is more)."""
     schedule = shares.schedule
     tokens = max(rows, max(schedule.spans))
-    facts = Facts(schedule.model)
+    facts = shares.facts
     spans: dict[str, Span] = {}
     lines: list[Line] = []
 

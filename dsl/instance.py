@@ -65,13 +65,17 @@ class Instance:
 
     def layer_parts(self, step: str = "") -> dict[int, tuple[str, ...]]:
         """For each layer of a step, the parts it runs, in order."""
-        loop = self.layer_loop.get(step)
-        if loop is None:
-            return {}
-        start, stop = self.value(loop.start), self.value(loop.stop)
-        assert isinstance(start, int)
-        assert isinstance(stop, int)
-        return {layer: self._chosen(loop, layer) for layer in range(start, stop)}
+        return self._layer_parts.get(step, {})
+
+    @cached_property
+    def _layer_parts(self) -> dict[str, dict[int, tuple[str, ...]]]:
+        found = {}
+        for step, loop in self.layer_loop.items():
+            start, stop = self.value(loop.start), self.value(loop.stop)
+            assert isinstance(start, int)
+            assert isinstance(stop, int)
+            found[step] = {layer: self._chosen(loop, layer) for layer in range(start, stop)}
+        return found
 
     def _chosen(self, loop: m.Loop, layer: int) -> tuple[str, ...]:
         parts = []

@@ -53,6 +53,7 @@ class _Pass:
     sink: Sink
     written: dict[str, set[int]] = field(factory=dict)
     told: set[int] = field(factory=set)
+    nodes: dict[int, list[Node]] = field(factory=dict)
 
     def step(self, name: str, step: m.Step) -> None:
         """Every statement in order, for every layer."""
@@ -74,7 +75,7 @@ class _Pass:
         """Reads first, then the write."""
         if not isinstance(statement, m.Assign | m.Write):
             return
-        for node in walk(statement.value):
+        for node in self._interesting(statement):
             self.read(node, layer, row)
         taken = statement.guard is None or bool(self.instance.value(statement.guard, layer, row))
         if isinstance(statement, m.Write) and taken and isinstance(statement.index, m.Static):
@@ -84,6 +85,14 @@ class _Pass:
                 self._tell(statement.index.span, f"`{statement.state}` has {length} elements, not one at {at}", layer)
             else:
                 self.written.setdefault(statement.state, set()).add(at)
+
+    def _interesting(self, statement: m.Assign | m.Write) -> list[Node]:
+        """What may fail: scalars, choices, and reads of buffers."""
+        if id(statement) not in self.nodes:
+            found = [n for n in walk(statement.value) if isinstance(n, m.Static | m.Select | m.Slice) or (
+                isinstance(n, m.Call) and (n.options or any(isinstance(a, m.StateRef) for a in n.args)))]  # fmt: skip
+            self.nodes[id(statement)] = found
+        return self.nodes[id(statement)]
 
     def read(self, node: Node, layer: int | None, row: int | None) -> None:
         """A buffer's elements must be there; a scalar must have a value."""

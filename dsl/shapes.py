@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 from functools import reduce
-from math import prod
 
 from attrs import field, frozen
 
@@ -83,8 +82,13 @@ class Poly:
 
     def evaluate(self, value: Callable[[Atom], int | Fraction]) -> Fraction:
         """Its number, given those of its atoms."""
-        return sum((factor * prod((Fraction(value(a)) for a in m), start=Fraction(1)) for m, factor in self.terms),
-                   start=Fraction(0))  # fmt: skip
+        total: int | Fraction = 0
+        for monomial, factor in self.terms:
+            term: int | Fraction = factor.numerator if factor.denominator == 1 else factor
+            for atom in monomial:
+                term *= value(atom)
+            total += term
+        return Fraction(total)
 
     def __str__(self) -> str:
         words: list[str] = []

@@ -24,6 +24,11 @@ class Shares:
     schedule: Schedule
     instance: Instance
 
+    @cached_property
+    def facts(self) -> Facts:
+        """What the model's graph says."""
+        return Facts(self.schedule.model)
+
     def size(self, name: str) -> int:
         """One core's share of a size; padding makes all shares equal."""
         length = self.instance.values[name]
@@ -66,7 +71,7 @@ class Shares:
         scattered = {r.value for r in self.schedule.reduces if r.by == "scatter"}
         if not scattered:
             return frozenset()
-        return frozenset(p.weight for p in Facts(self.schedule.model).products
+        return frozenset(p.weight for p in self.facts.products
                          if any(_reads(p.operand, v, p.place) for v in scattered))  # fmt: skip
 
     def codec(self, weight: m.Weight) -> m.Codec:
@@ -89,7 +94,7 @@ class Shares:
 
     def _expanded(self, state: m.State) -> int:
         """Keys and values of every head in place of the latent; the common channels are part of the keys."""
-        for node in Facts(self.schedule.model).latent_attention(state.part or ""):
+        for node in self.facts.latent_attention(state.part or ""):
             q, latent, common, _ = node.args
             heads, width = self.shape(q.type.shape)
             if isinstance(latent, m.StateRef) and latent.name == state.name:

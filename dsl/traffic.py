@@ -47,7 +47,7 @@ class Traffic:
 
 def traffic(shares: Shares, rows: int) -> Traffic:
     """The counts for a schedule at one number of rows."""
-    facts = Facts(shares.schedule.model)
+    facts = shares.facts
     weights, experts = _read_weights(shares, facts, rows)
     states, caches = _read_states(shares, rows)
     read = tuple(line for line in (weights, experts, states, caches) if line.bytes)
