@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from ..dsl.diagnostics import MksError
-from ..dsl.render import render_all, style_for, summary
 from .errors import ApiError
 from .files import UnreadableFile
 from .load import CannotOpen
@@ -57,36 +54,26 @@ def _serve(args: argparse.Namespace) -> None:
 
 
 def _guarded(parser: argparse.ArgumentParser, argv: list[str], work: Callable[[argparse.Namespace], None]) -> int:
-    """Run a command; failures become a message on stderr and status 1, wrong usage 2."""
+    """Run a command: 1 and a message on stderr for what is to be expected, 2 for wrong usage.
+
+    Anything else, diagnostics and bugs, is raised for `mks` itself to show.
+    """
     try:
         args = parser.parse_args(argv)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
     try:
         work(args)
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # the reader of our output left
-        sys.stderr.close()
+    except BrokenPipeError:
+        raise
+    except (CannotOpen, UnreadableFile, ApiError) as error:
+        print(f"error: {error}", file=sys.stderr)
         return 1
-    except Exception as error:
-        if args.debug:
-            traceback.print_exc()
-        else:
-            print(_explain(error), file=sys.stderr)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _explain(error: Exception) -> str:
-    """What went wrong, for people."""
-    if isinstance(error, MksError):
-        return f"{render_all(error.diagnostics, style_for(sys.stderr))}\n{summary(error.diagnostics)}"
-    if isinstance(error, CannotOpen | UnreadableFile | ApiError):
-        return f"error: {error}"
-    if isinstance(error, OSError):
-        return f"error: {error.filename or ''}: {error.strerror or error}".replace("error: :", "error:")
-    return f"error: this is a bug in mks ({type(error).__name__}: {error}); --debug shows where"
 
 
 def _run_parser() -> argparse.ArgumentParser:
@@ -141,7 +128,6 @@ def _parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--backend", choices=["reference", "pallas"], default="reference", help="(default: %(default)s)"
     )
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser
 
 
@@ -179,8 +165,11 @@ def _number(low: float, high: float) -> Callable[[str], float]:
     return number
 
 
-def _size(text: str) -> tuple[str, int]:
+def _size(text: str) -> tuple[str, int | float]:
     name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, _natural(value)
+    try:
+        if not equals or not name.isidentifier():
+            raise ValueError
+        return name, int(value) if value.lstrip("-").isdecimal() else float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, as in layers=2") from None

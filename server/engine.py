@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from functools import partial
 
 import numpy as np
 
@@ -157,12 +158,12 @@ class Engine:
         self._turn = row + 1
         ids = run.task.prompt[run.read : run.read + self.decoder.chunk]
         try:
-            logits = self.decoder.prefill(row, ids, run.read)
+            logits = self.decoder.prefill(row, ids, run.read, last_only=run.task.prompt_logprobs is None)
         except Exception as error:
             self._decoder_failed([row], error)
             return
         self._failures = 0
-        self._hand(row, run, run.take_prompt, logits)
+        self._hand(row, run, partial(run.take_prompt, len(ids)), logits)
 
     def _decode_step(self) -> None:
         """One token for every sequence that is past its prompt."""

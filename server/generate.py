@@ -70,10 +70,11 @@ def generate(
     kept: list[np.ndarray] = []
     finished = False
     while run.reading:
-        logits = decoder.prefill(0, run.task.prompt[run.read : run.read + decoder.chunk], run.read)
+        ids = run.task.prompt[run.read : run.read + decoder.chunk]
+        logits = decoder.prefill(0, ids, run.read, last_only=not keep_logits)
         if keep_logits:
             kept.append(np.array(logits, dtype=np.float32))
-        finished = run.take_prompt(logits)
+        finished = run.take_prompt(len(ids), logits)
     idle = decoder.rows - 1
     while not finished:
         logits = decoder.decode([run.last, *[0] * idle], [run.position, *[0] * idle], [True, *[False] * idle])

@@ -17,7 +17,7 @@ from .load import CannotOpen, Opened, open_model
 from .params import check_ids
 from .sampling import Sampling
 from .template import TemplateFailure, load_template
-from .terminal import loading
+from .terminal import warn
 from .tokenizer import Tokenizer, end_ids, load_tokenizer
 
 # Contexts are rounded up to a multiple of this, so that a prompt of another length finds the same compiled program.
@@ -33,6 +33,7 @@ def run_once(args: argparse.Namespace) -> None:
         sizes=dict(args.size),
         backend=args.backend,
     )
+    warn(opened.warnings)
     tokenizer = load_tokenizer(opened.files)
     prompt = args.ids if args.ids is not None else _encode(opened, tokenizer, args.prompt, args.raw)
     if not prompt:
@@ -43,8 +44,7 @@ def run_once(args: argparse.Namespace) -> None:
             f"the prompt has {len(prompt)} tokens and --max-tokens asks for {args.max_tokens} more, "
             f"but the model's context is {opened.longest}"
         )
-    with loading(f"Loading {opened.name}") as progress:
-        decoder = opened.decoder(1, _rounded(needed, opened.longest), progress)
+    decoder = opened.decoder(1, _rounded(needed, opened.longest), False)
     check_ids(list(prompt), decoder.vocab, "ids")
     ends = () if args.ignore_eos else end_ids(opened.files, tokenizer)
     started = time.perf_counter()

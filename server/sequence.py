@@ -70,10 +70,13 @@ class Running:
         """Where the last emitted token goes."""
         return len(self.task.prompt) + self.emitted - 1
 
-    def take_prompt(self, logits: np.ndarray) -> bool:
-        """Account for the next prompt tokens, of which `logits` `[n, vocab]` came; true when the task is finished."""
+    def take_prompt(self, count: int, logits: np.ndarray) -> bool:
+        """Account for the next `count` prompt tokens; true when the task is finished.
+
+        `logits` `[n, vocab]` are those of all of them, or of the last where no prompt scores are wanted.
+        """
         task, first = self.task, self.read
-        self.read += len(logits)
+        self.read += count
         if task.prompt_logprobs is not None:
             scores = [Scored(task.prompt[0])] if first == 0 else []
             following = task.prompt[first + 1 : self.read + 1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from pathlib import Path
 
 from ..dsl.decoder import Decoder
 from .app import build_app
@@ -16,7 +15,7 @@ from .load import CannotOpen, open_model
 from .params import Rules, default_sampling
 from .service import Service
 from .template import load_template
-from .terminal import loading
+from .terminal import warn
 from .tokenizer import end_ids, load_tokenizer
 
 DEFAULT_CONTEXT = 4096
@@ -32,17 +31,14 @@ def serve_model(args: argparse.Namespace) -> None:
         sizes=dict(args.size),
         backend=args.backend,
     )
+    warn(opened.warnings)
     context = args.context or min(opened.longest or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
     if opened.longest is not None and context > opened.longest:
         raise CannotOpen(f"--context is {context}, but the model's context is {opened.longest}")
     bound = listen(args.host, args.port)
     with bound:
-        with loading(f"Loading {opened.name}") as progress:
-            decoder = opened.decoder(max(args.max_rows, 2), context, progress)
-        warm_up(decoder)
-        service = build_service(
-            decoder, opened.files, args.model_name or Path(opened.name).stem, max_waiting=args.max_waiting
-        )
+        decoder = opened.decoder(max(args.max_rows, 2), context, True)
+        service = build_service(decoder, opened.files, args.model_name or opened.name, max_waiting=args.max_waiting)
         host, port = bound.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         bound.listen(1024)
@@ -66,10 +62,3 @@ def build_service(decoder: Decoder, files: TextFiles, name: str, *, max_waiting:
         defaults=default_sampling(files.generation_config),
     )
     return Service(Engine(decoder, max_waiting=max_waiting), rules, tokenizer, load_template(files))
-
-
-def warm_up(decoder: Decoder) -> None:
-    """Compile before the first request comes: one chunk of a prompt, one step."""
-    decoder.prefill(0, [0] * min(decoder.chunk, decoder.context - 1), 0)
-    decoder.prefill(0, [0], 0)
-    decoder.decode([0] * decoder.rows, [1] + [0] * (decoder.rows - 1), [True] + [False] * (decoder.rows - 1))

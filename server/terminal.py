@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from .load import Progress
+from ..dsl.diagnostics import Diagnostic
+from ..dsl.render import render_all, style_for
+
+# Called with the bytes done so far and the bytes there are.
+type Progress = Callable[[int, int], None]
+
+
+def warn(found: Iterable[Diagnostic]) -> None:
+    """Show what is no reason to stop."""
+    print(render_all(found, style_for(sys.stderr)), end="", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -16,9 +25,10 @@ def loading(what: str) -> Iterator[Progress]:
         yield lambda done, total: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -40,7 +40,7 @@ class FakeDecoder:
         """Noise that is the same for the same tokens."""
         return np.random.default_rng([len(tokens), *tokens]).standard_normal(self.vocab, dtype=np.float32) * 3
 
-    def prefill(self, row: int, ids: Sequence[int], start: int) -> np.ndarray:
+    def prefill(self, row: int, ids: Sequence[int], start: int, last_only: bool = False) -> np.ndarray:
         """As the protocol says."""
         self._enter("prefill", (row, start, len(ids)))
         assert 1 <= len(ids) <= self.chunk
@@ -50,7 +50,7 @@ class FakeDecoder:
         for token in ids:
             self._add(row, token)
             out.append(self._logits_of(self._held[row]))
-        return np.stack(out)
+        return np.stack(out[-1:] if last_only else out)
 
     def decode(self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool]) -> np.ndarray:
         """As the protocol says; rows that are not live get NaN."""

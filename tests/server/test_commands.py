@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from attrs import evolve
 
+from mks.dsl.cli import main
 from mks.dsl.diagnostics import Diagnostic, MksError
 from mks.server import commands, run, serve
 from mks.server.files import TextFiles
-from mks.server.load import CannotOpen, Opened, Progress
+from mks.server.load import CannotOpen, Opened
 from mks.server.tokenizer import Tokenizer
 
 from .fake import FakeDecoder
@@ -28,9 +29,8 @@ def opened(files: TextFiles, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Replaces the loader; holds what it was asked for and, under `give`, what it gives or raises."""
     seen: dict[str, Any] = {}
 
-    def decoder(rows: int, context: int, progress: Progress) -> FakeDecoder:
-        seen.update(rows=rows, context=context)
-        progress(1, 2)
+    def decoder(rows: int, context: int, ahead: bool) -> FakeDecoder:
+        seen.update(rows=rows, context=context, ahead=ahead)
         return FakeDecoder(rows=rows, context=context)
 
     def open_model(model: str, **options: Any) -> Opened:
@@ -125,18 +125,16 @@ def test_options_reach_the_loader(opened: dict[str, Any], go: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "argv",
+    "line",
     [
-        (), ("tiny",), ("tiny", "--prompt", "a", "--ids", "1"), ("tiny", "--ids", "1,x"), ("tiny", "--ids", ""),
-        ("tiny", "--ids", "-1"), ("tiny", "--ids", "1", "--max-tokens", "0"),
-        ("tiny", "--ids", "1", "--temperature", "3"), ("tiny", "--ids", "1", "--temperature", "nan"), ("tiny", "--ids", "1", "--size", "layers"),
-        ("tiny", "--ids", "1", "--backend", "gpu"), ("tiny", "--ids", "1", "--nope"),
+        "", "tiny", "tiny --prompt a --ids 1", "tiny --ids 1,x", "tiny --ids ,", "tiny --ids -1", "tiny --ids 1 --nope",
+        "tiny --ids 1 --max-tokens 0", "tiny --ids 1 --temperature 3", "tiny --ids 1 --temperature nan",
+        "tiny --ids 1 --size layers", "tiny --ids 1 --size layers=x", "tiny --ids 1 --backend gpu",
     ],
-    ids=" ".join,
 )  # fmt: skip
-def test_wrong_usage_is_status_2(opened: dict[str, Any], go: Run, argv: tuple[str, ...]) -> None:
+def test_wrong_usage_is_status_2(opened: dict[str, Any], go: Run, line: str) -> None:
     """With the usage on stderr."""
-    status, out, err = go(*argv)
+    status, out, err = go(*line.split())
     assert (status, out) == (2, "")
     assert "usage: mks run" in err
 
@@ -153,23 +151,23 @@ def test_help_has_examples(go: Run, name: str) -> None:
     ("error", "text"),
     [
         (CannotOpen("no such model"), "error: no such model"),
-        (MksError([Diagnostic("E401", "tensor `x` is absent")]), "E401"),
-        (FileNotFoundError(2, "No such file or directory", "a.mks"), "a.mks: No such file"),
+        (MksError([Diagnostic("E401", "tensor `x` is absent")]), "error[E401]: tensor `x` is absent"),
+        (FileNotFoundError(2, "No such file or directory", "a.mks"), "error: a.mks: No such file"),
         (RuntimeError("oops"), "bug in mks"),
     ],
 )
+@pytest.mark.parametrize("argv", [("run", "tiny", "--ids", "1"), ("serve", "tiny")])
 def test_failures_are_told_without_traceback(
-    opened: dict[str, Any], go: Run, error: Exception, text: str, capfd: pytest.CaptureFixture[str]
+    opened: dict[str, Any], capfd: pytest.CaptureFixture[str], error: Exception, text: str, argv: tuple[str, ...]
 ) -> None:
-    """Status 1 and one message; --debug shows where it came from."""
+    """Through `mks`: status 1 and one message on stderr."""
     opened["give"] = error
-    for name in ("run", "serve"):
-        more = ("--ids", "1") if name == "run" else ()
-        status, out, err = go("tiny", *more, name=name)
-        assert (status, out) == (1, "")
-        assert text in err
-        assert "Traceback" not in err
-    assert "Traceback" in go("tiny", "--ids", "1", "--debug")[2]
+    status = main(list(argv))
+    out, err = capfd.readouterr()
+
+    assert (status, out) == (1, "")
+    assert text in err
+    assert "Traceback" not in err
 
 
 def test_what_does_not_fit_is_told(opened: dict[str, Any], go: Run) -> None:

@@ -183,7 +183,7 @@ from mks.server.files import read_text_files
 from mks.server.load import Opened
 
 def opened(model, **options):
-    def decoder(rows, context, progress):
+    def decoder(rows, context, ahead):
         return FakeDecoder(rows=rows, context=context, delay=0.005)
     return Opened(model, read_text_files(Path({chat!r})), None, decoder)
 
