@@ -23,7 +23,9 @@ DEFAULT_CONTEXT = 4096
 
 def serve_model(args: argparse.Namespace) -> None:
     """Load a model and serve it until SIGINT or SIGTERM. Raises what `open_model` raises, `CannotOpen`, `OSError`."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for ours in ("mks", "uvicorn"):
+        logging.getLogger(ours).setLevel(logging.INFO)
     opened = open_model(
         args.model,
         checkpoint=args.checkpoint,

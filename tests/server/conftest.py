@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -40,7 +41,7 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(service: Service, decoder: FakeDecoder, **app_options: int) -> Iterator[Running]:
+def running(service: Service, decoder: Any, **app_options: int) -> Iterator[Running]:
     """Serve on a free port of the loopback interface, in a thread."""
     bound = listen("127.0.0.1", 0)
     config = uvicorn.Config(build_app(service, **app_options), log_config=None, lifespan="off")
@@ -53,7 +54,8 @@ def running(service: Service, decoder: FakeDecoder, **app_options: int) -> Itera
         with httpx.Client(timeout=20) as client:
             yield Running(f"http://127.0.0.1:{bound.getsockname()[1]}", service, decoder, client)
     finally:
-        decoder.gate.set()
+        if isinstance(decoder, FakeDecoder):
+            decoder.gate.set()
         service.engine.stop()
         server.should_exit = True
         thread.join(10)
