@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from attrs import define, field
+from attrs import define, field, frozen
 
 from ..dsl import model as m
 from ..dsl.diagnostics import Diagnostic
@@ -46,6 +46,15 @@ def tied(checkpoint: Checkpoint) -> bool | None:
     return said.pop() if len(said) == 1 else None
 
 
+@frozen
+class _Chosen:
+    """A place; the weight's axes that run over its tensors; names of tensors, of scales, of global scales."""
+
+    place: m.Place
+    axes: tuple[int, ...]
+    names: list[list[str]]
+
+
 @define
 class _Work:
     instance: Instance
@@ -71,36 +80,31 @@ class _Work:
             if source is not None:
                 self.sources[weight.name, layer] = source
 
-    def _choose(self, weight: m.Weight, layer: int | None) -> m.Place | m.Alias | None:
+    def _choose(self, weight: m.Weight, layer: int | None) -> _Chosen | m.Alias | None:
         """The first place that is there in full; of an incomplete one, what it lacks is reported."""
-        tensors, incomplete = self.checkpoint.tensors, None
+        tensors, incomplete, first = self.checkpoint.tensors, None, None
         for place in weight.places:
             if isinstance(place, m.Alias):
                 if incomplete is None:
                     return place
                 continue
             over = runs(place, weight, self.instance)
-            names = expand(place.name, layer, over)
-            if any(name in tensors for name in names):
-                companions = [expand(c, layer, over) for c in (place.scale, place.global_scale) if c is not None]
-                if all(name in tensors for group in (names, *companions) for name in group):
-                    return place
-                incomplete = incomplete or (names, companions)
-        if incomplete is None:
-            first = next(p for p in weight.places if isinstance(p, m.Place))
-            self.faults.absent(weight, expand(first.name, layer, runs(first, weight, self.instance)))
-            return None
-        names, companions = incomplete
-        absent = [name for name in names if name not in tensors]
+            names = [expand(n, layer, over) for n in (place.name, place.scale, place.global_scale) if n is not None]
+            first = first or names[0]
+            if any(name in tensors for name in names[0]):
+                if all(name in tensors for group in names for name in group):
+                    return _Chosen(place, tuple(run.axis for run in over), names)
+                incomplete = incomplete or names
+        names = incomplete or [first or []]
+        absent = [name for name in names[0] if name not in tensors]
         self.faults.absent(weight, absent)
         if not absent:
-            self.faults.no_scales(weight, [n for group in companions for n in group if n not in tensors])
+            self.faults.no_scales(weight, [n for group in names[1:] for n in group if n not in tensors])
         return None
 
-    def _source(self, weight: m.Weight, layer: int | None, place: m.Place) -> Source | None:
-        over = runs(place, weight, self.instance)
-        shape = self.instance.shape(weight.shape)
-        rest = tuple(n for i, n in enumerate(shape) if i not in {run.axis for run in over})
+    def _source(self, weight: m.Weight, layer: int | None, chosen: _Chosen) -> Source | None:
+        place, axes = chosen.place, chosen.axes
+        shape = tuple(n for i, n in enumerate(self.instance.shape(weight.shape)) if i not in axes)
         start = None
         if place.rows is not None:
             value = self.instance.value(place.rows, layer)
@@ -109,16 +113,15 @@ class _Work:
                 return None
             start = value
         pieces = []
-        names = [expand(n, layer, over) for n in (place.name, place.scale, place.global_scale) if n is not None]
-        for group in zip(*names, strict=True):
+        for group in zip(*chosen.names, strict=True):
             stored = [self.checkpoint.tensors[name] for name in group]
             if place.scale is None:
-                piece = self._plain(weight, place, rest, start, stored[0])
+                piece = self._plain(weight, place, shape, start, stored[0])
             else:
-                piece = self._packed(weight, rest, start, *stored)
+                piece = self._packed(weight, shape, start, *stored)
             if piece is not None:
                 pieces.append(piece)
-        return Source(tuple(pieces), tuple(run.axis for run in over)) if len(pieces) == len(names[0]) else None
+        return Source(tuple(pieces), axes) if len(pieces) == len(chosen.names[0]) else None
 
     def _plain(
         self, weight: m.Weight, place: m.Place, shape: tuple[int, ...], start: int | None, tensor: Stored

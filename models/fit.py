@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from attrs import evolve, frozen
 
@@ -31,6 +33,7 @@ def row_axis(shape: tuple[int, ...]) -> int:
     return max(len(shape) - 2, 0)
 
 
+@lru_cache(maxsize=1 << 12)
 def cut(have: tuple[int, ...], want: tuple[int, ...], start: int | None = None, axis: int = 0) -> Cut | None:
     """How to read `want` from `have`; with `start`, from that index of `axis` (of `want`) on.
 
@@ -70,6 +73,7 @@ class Layout:
 _REAL = ("f32", "bf16", "f16")
 
 
+@lru_cache(maxsize=1 << 12)
 def layouts(codec: Codec, shape: tuple[int, ...], start: int | None) -> tuple[Layout, ...]:
     """The layouts in which checkpoints keep a matrix, or a stack of them, of `shape`, from row `start` if given.
 

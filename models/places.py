@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
-from itertools import product
 
 from attrs import define, field, frozen
 
@@ -36,16 +35,10 @@ def runs(place: m.Place, weight: m.Weight, instance: Instance) -> tuple[Run, ...
 
 def expand(name: str, layer: int | None, over: tuple[Run, ...]) -> list[str]:
     """All names of a place at a layer, the last axis fastest."""
-    if layer is not None:
-        name = name.replace("{layer}", str(layer))
-    if not over:
-        return [name]
-    pieces = _PLACEHOLDER.split(name)  # text, word, text, …
-    which = [next((i for i, run in enumerate(over) if run.text == word), None) for word in pieces[1::2]]
-    names = []
-    for index in product(*(range(run.length) for run in over)):
-        words = (f"{{{word}}}" if i is None else str(index[i]) for i, word in zip(which, pieces[1::2], strict=True))
-        names.append(pieces[0] + "".join(w + text for w, text in zip(words, pieces[2::2], strict=True)))
+    names = [name if layer is None else name.replace("{layer}", str(layer))]
+    for run in over:
+        numbers, word = [str(i) for i in range(run.length)], f"{{{run.text}}}"
+        names = [name.replace(word, number) for name in names for number in numbers]
     return names
 
 
