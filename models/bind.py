@@ -172,7 +172,7 @@ class _Work:
         return alias.weight, (layer if self.instance.model.weights[alias.weight].part is not None else None)
 
     def check_aliases(self) -> None:
-        """Weights that only stand for each other are in no file."""
+        """Follow aliases to what is stored; weights that only stand for each other are in no file."""
         for key in self.aliases:
             seen, at = {key}, self.aliases[key]
             while at in self.aliases and at not in seen:
@@ -182,6 +182,7 @@ class _Work:
                 weight = self.instance.model.weights[key[0]]
                 places = [p for p in weight.places if isinstance(p, m.Place)]
                 self.faults.absent(weight, [p.name for p in places] or [weight.name])
+            self.aliases[key] = at
 
     def check_ties(self) -> None:
         """Where the config ties the head to the embedding and a head is stored too, both must be the same bytes."""

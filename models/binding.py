@@ -64,7 +64,7 @@ class Entry:
 
 @frozen
 class Binding:
-    """All weights of an instance. `aliases` maps weights that are not stored to the ones that they share."""
+    """All weights of an instance. `aliases` maps weights that are not stored to the stored ones that they share."""
 
     instance: Instance
     checkpoint: Checkpoint
@@ -73,10 +73,7 @@ class Binding:
 
     def key(self, weight: str, layer: int | None = None) -> Key:
         """Where a weight's numbers are, aliases followed: a key of `sources`."""
-        at: Key = (weight, layer)
-        while at in self.aliases:
-            at = self.aliases[at]
-        return at
+        return self.aliases.get((weight, layer), (weight, layer))
 
     def entries(self) -> tuple[Entry, ...]:
         """Everything there is to read, in order: the model's weights, then layer by layer."""

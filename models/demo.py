@@ -19,7 +19,6 @@ from attrs import frozen
 from ..dsl.diagnostics import Diagnostic, Sink
 from ..dsl.parse import cache_folder
 from . import gguf_tokenizer as tokenizer
-from .gguf_file import open_gguf
 from .safetensors_file import write_safetensors
 from .stored import Checkpoint, Stored
 
@@ -78,6 +77,8 @@ def _find(name: str, default: Default, sink: Sink) -> Path | None:
 
 def _convert(gguf: Path, folder: Path, sink: Sink, progress: Progress | None) -> bool:
     """Write a folder in the layout of Hugging Face, all of it or nothing."""
+    from .gguf_file import open_gguf  # a fifth of a second, which only the first run needs
+
     opened = open_gguf(gguf, sink)
     if opened is None:
         return False

@@ -323,6 +323,26 @@ def test_a_tie_that_the_config_contradicts_itself_about_decides_nothing(toy: Mod
     loaded(toy, make(drop, tie_word_embeddings=False, text_config={"tie_word_embeddings": True}))
 
 
+CHAIN = (
+    'out   : bf16[vocab, d]  "lm_head.weight" or embed',
+    'out   : bf16[vocab, d]  "lm_head.weight" or second\n    second : bf16[vocab, d]  "second.weight" or {}',
+)
+
+
+def test_aliases_are_followed(compile_text: Callable[..., Model], toy_text: str, make: Make) -> None:
+    """A weight that shares one that shares another is read from where the numbers are; a circle is absence."""
+    text = toy_text.replace("out @ h", "out @ h + second @ h")
+    folder = make(drop, tie_word_embeddings=True)
+
+    binding = loaded(compile_text(text.replace(CHAIN[0], CHAIN[1].format("embed"))), folder)
+    assert binding.aliases == {("out", None): ("embed", None), ("second", None): ("embed", None)}
+
+    found = refused(compile_text(text.replace(CHAIN[0], CHAIN[1].format("out"))), folder)
+    assert [(d.code, d.notes) for d in found] == [
+        ("E420", ("absent: `lm_head.weight`",)), ("E420", ("absent: `second.weight`",))
+    ]  # fmt: skip
+
+
 # Rows, stacks and layouts
 
 
