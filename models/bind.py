@@ -6,7 +6,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from ..dsl import model as m
-from ..dsl.diagnostics import Diagnostic
+from ..dsl.diagnostics import Diagnostic, Label
 from ..dsl.instance import Instance
 from ..dsl.instantiate import look_up
 from .binding import Binding, Key, Piece, Scales, Source
@@ -27,6 +27,11 @@ def bind(
 
     With `damaged`, tensors may be absent because their file could not be opened, which has been said already.
     """
+    deepest = _most_layers(instance)
+    if deepest > len(checkpoint.tensors):  # a config may say anything; layers are not counted out to see that it lies
+        held = len(checkpoint.tensors)
+        message = f"`{instance.model.name}` has {deepest} layers, and `{checkpoint.path}` holds {held} tensors"
+        return None, [] if damaged else [Diagnostic("E420", message, Label(instance.model.span))]
     work = _Work(instance, checkpoint, Faults(checkpoint, damaged))
     for weight in instance.model.weights.values():
         for layer in instance.owner_layers(weight.part) or ((None,) if weight.part is None else ()):
@@ -36,6 +41,12 @@ def bind(
     found = work.faults.diagnostics(instance.model, nothing=not work.sources)
     failed = any(d.severity == "error" for d in found)
     return (None if failed else Binding(instance, checkpoint, work.sources, work.aliases)), found
+
+
+def _most_layers(instance: Instance) -> int:
+    """The length of the longest loop over layers."""
+    bounds = [(instance.value(loop.start), instance.value(loop.stop)) for loop in instance.layer_loop.values()]
+    return max((stop - start for start, stop in bounds if isinstance(start, int) and isinstance(stop, int)), default=0)
 
 
 def tied(checkpoint: Checkpoint) -> bool | None:
@@ -88,7 +99,7 @@ class _Work:
                 if incomplete is None:
                     return place
                 continue
-            over = runs(place, weight, self.instance)
+            over = runs(place, weight, self.instance, len(tensors) + 1)
             names = [expand(n, layer, over) for n in (place.name, place.scale, place.global_scale) if n is not None]
             first = first or names[0]
             if any(name in tensors for name in names[0]):

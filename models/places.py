@@ -26,11 +26,11 @@ class Run:
     length: int
 
 
-def runs(place: m.Place, weight: m.Weight, instance: Instance) -> tuple[Run, ...]:
-    """The axes that the place's name holds as `{size}`, outermost first."""
+def runs(place: m.Place, weight: m.Weight, instance: Instance, most: int) -> tuple[Run, ...]:
+    """The axes that the place's name holds as `{size}`, outermost first; lengths end at `most`, if a config lies."""
     words = set(_PLACEHOLDER.findall(place.name))
     texts = [(i, str(axis)) for i, axis in enumerate(weight.shape)]
-    return tuple(Run(i, text, instance.length(weight.shape[i])) for i, text in texts if text in words)
+    return tuple(Run(i, text, min(instance.length(weight.shape[i]), most)) for i, text in texts if text in words)
 
 
 def expand(name: str, layer: int | None, over: tuple[Run, ...]) -> list[str]:

@@ -429,6 +429,19 @@ def test_one_absent_expert_is_named(
     assert (found.code, found.notes) == ("E420", ("absent: `layers.0.experts.1.w2.weight`",))
 
 
+def test_more_experts_than_tensors(
+    compile_text: Callable[..., Model], stacked: Arrays, tmp_path: Path, save_file: Any
+) -> None:
+    """A stack that no checkpoint could hold is an absence with a few names, not a hundred million."""
+    save_file(tmp_path / "model.safetensors", stacked)
+
+    found = refused(compile_text(STACKED), tmp_path, overrides={"experts": 10**8})
+
+    (absent,) = [d for d in found if d.code == "E420"]
+    assert absent.notes[0] == "absent: `layers.0.experts.3.w2.weight`"
+    assert len(absent.notes) == 6
+
+
 def test_rows_beyond_the_tensor(
     compile_text: Callable[..., Model], stacked: Arrays, tmp_path: Path, save_file: Any
 ) -> None:
