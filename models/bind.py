@@ -19,6 +19,9 @@ from .stored import Checkpoint, Stored
 EXACT = {"f32": ("f32", "bf16", "f16"), "bf16": ("bf16",)}
 REAL = ("f64", "f32", "bf16", "f16")
 
+# Layers beyond the number of tensors that are still looked for one by one.
+_PLAUSIBLE = 1000
+
 
 def bind(
     instance: Instance, checkpoint: Checkpoint, *, damaged: bool = False
@@ -28,7 +31,7 @@ def bind(
     With `damaged`, tensors may be absent because their file could not be opened, which has been said already.
     """
     deepest = _most_layers(instance)
-    if deepest > len(checkpoint.tensors):  # a config may say anything; layers are not counted out to see that it lies
+    if deepest > len(checkpoint.tensors) + _PLAUSIBLE:  # a config may say anything; layers are not counted out to see that it lies
         held = len(checkpoint.tensors)
         message = f"`{instance.model.name}` has {deepest} layers, and `{checkpoint.path}` holds {held} tensors"
         return None, [] if damaged else [Diagnostic("E420", message, Label(instance.model.span))]
