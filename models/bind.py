@@ -31,7 +31,8 @@ def bind(
     With `damaged`, tensors may be absent because their file could not be opened, which has been said already.
     """
     deepest = _most_layers(instance)
-    if deepest > len(checkpoint.tensors) + _PLAUSIBLE:  # a config may say anything; layers are not counted out to see that it lies
+    # A config may say anything; layers are not counted out to see that it is wrong.
+    if deepest > len(checkpoint.tensors) + _PLAUSIBLE:
         held = len(checkpoint.tensors)
         message = f"`{instance.model.name}` has {deepest} layers, and `{checkpoint.path}` holds {held} tensors"
         return None, [] if damaged else [Diagnostic("E420", message, Label(instance.model.span))]
