@@ -9,7 +9,7 @@ from jax import lax
 
 type Index = int | jax.Array
 
-TILE = 64
+TILE = 128
 
 
 @frozen

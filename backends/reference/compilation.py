@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from logging import getLogger
 from pathlib import Path
+from typing import Any
 
 import jax
 
 from ...dsl.parse import cache_folder
+from .ops.matmul import FEW
+
+_log = getLogger(__name__)
 
 
 def keep_compiled(folder: Path | None = None) -> Path | None:
@@ -25,6 +30,18 @@ def keep_compiled(folder: Path | None = None) -> Path | None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     return folder
+
+
+def compiled(lowered: Any, tokens: int) -> Any:
+    """Compile a program for a pass of `tokens` tokens in all."""
+    # XLA's CPU compiler hands products over to a library; for few tokens reading the weights is what takes time, and
+    # one uninterrupted loop over the layers reads them fastest. Other versions may not know the option.
+    if jax.default_backend() == "cpu" and tokens <= FEW:
+        try:
+            return lowered.compile(compiler_options={"xla_cpu_experimental_ynn_fusion_type": ""})
+        except Exception as e:  # which one is not promised; a real fault comes again below
+            _log.debug("compiling without options: %s", e)
+    return lowered.compile()
 
 
 def _machine() -> str:

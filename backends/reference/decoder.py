@@ -11,6 +11,7 @@ import numpy as np
 
 from ...dsl.instance import Instance
 from . import step as steps
+from .compilation import compiled
 from .loading import Values, load
 from .states import Arrays, plan
 from .step import Taps
@@ -26,7 +27,8 @@ class ReferenceDecoder:
     """Implements `dsl.decoder.Decoder` on JAX's default device. Not safe for calls from several threads at a time.
 
     `weights` are names, layers and values, in any order; `same` names weights that are another. With `taps` (by
-    name, a carried value and the layers before which it is wanted) the last pass's are in `tapped`.
+    name, a carried value and the layers before which it is wanted) the last call's are in `tapped`, f32 or bf16
+    `[rows, tokens, count, ...]`.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class ReferenceDecoder:
         tokens = np.zeros((1, span), np.int32)
         tokens[0, :count] = ids
         logits = self._run(self._program(1, span, last_only), tokens, [start], [count], row)
+        self.tapped = {name: value[:, :count] for name, value in self.tapped.items()}
         return logits[0] if last_only else logits[0, :count]
 
     def decode(self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool]) -> np.ndarray[Any, Any]:
@@ -90,7 +93,7 @@ class ReferenceDecoder:
         # For one token the two are the same.
         key = (rows, span, last_only and span > 1)
         if key not in self._programs:
-            self._programs[key] = self.lower(*key).compile()
+            self._programs[key] = compiled(self.lower(*key), rows * span)
         return self._programs[key]
 
     def lower(self, rows: int, span: int, last_only: bool = False) -> Any:

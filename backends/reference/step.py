@@ -29,7 +29,7 @@ def run(at: Pass, step: m.Step, states: Arrays, given: dict[str, Value] | None =
     """A step over a pass: its values by name, taps among them as `[B, T, count, ...]`, and the states after it.
 
     `given` are values that the step takes from elsewhere. With `last_only` what follows the layers is evaluated for
-    each row's last real token alone, T = 1.
+    each row's last real token alone, T = 1; taps stay whole.
     """
     frame = Frame(at, dict(given or {}), states, _buffers(at))
     for statement in step.body:
@@ -38,7 +38,9 @@ def run(at: Pass, step: m.Step, states: Arrays, given: dict[str, Value] | None =
         elif isinstance(statement, m.Loop):
             _layers(statement, frame, step.name, taps or {})
             if last_only:
+                tapped = {name: frame.names[name] for name in taps or {}}
                 frame = _last(frame)
+                frame.names |= tapped
         else:
             execute(statement, frame)
     return frame.names, frame.states

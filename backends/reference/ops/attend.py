@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from ..caches import TILE, Cache, Index
 from .attention import Running, by_row, nothing, over, result, see
 from .sums import sums
 
-# Where the positions stand in an entry's axes: both tiles are then read along their last axis.
-POSITION_AXES = {"keys": 1, "values": 2}
+POSITION_AXES = {"keys": 1, "values": 1}
 
-# Up to here a few passes over a tile are faster than a matrix product.
+# Up to so many queries a head, passes over a tile are faster than matrix products.
 _FEW = 8
 
 
@@ -23,29 +23,52 @@ def attend(q: jax.Array, keys: Cache, values: Cache, *, scale: float, position: 
     Returns f32 `[B, T, h, v]`. Each token sees the positions up to its own that the caches keep; all `lengths` tokens
     of the pass are in them already.
     """
-    b, t, h, w = q.shape
-    kv, v = values.data.shape[2:4]
-    grouped = (q.astype(jnp.float32) * scale).reshape(b, t, kv, h // kv, w).transpose(0, 2, 3, 1, 4)
+    b, t, h, _ = q.shape
+    kv, v = values.data.shape[2], values.data.shape[-1]
+    grouped = by_kv_head(q, kv) * scale
 
     def row(r: Index) -> jax.Array:
         newest = position[r, 0] + lengths[r] - 1
-        queries = grouped[r].reshape(kv, -1, w)
+        queries = lax.optimization_barrier(lax.dynamic_index_in_dim(grouped, r, keepdims=False))
 
         def tile(i: Index, so_far: Running) -> Running:
             seen = keys.sees(keys.held(i * TILE + jnp.arange(TILE), newest), position[r][:, None])
-            seen = jnp.tile(seen, (h // kv, 1))
-            return see(so_far, dots(queries, keys.tile(r, i * TILE)), seen,
-                       lambda weights: dots(weights, values.tile(r, i * TILE)))  # fmt: skip
+            return see_tile(so_far, queries, keys, values, r, i, jnp.tile(seen, (h // kv, 1)))
 
         tiles = keys.tiles(position[r, 0], jnp.where(lengths[r] > 0, newest, -1))
         return result(over(tiles, tile, nothing(queries.shape[:2], v)))
 
-    out = by_row(b, row).reshape(b, kv, h // kv, t, v)
-    return out.transpose(0, 3, 1, 2, 4).reshape(b, t, h, v)
+    return by_token(by_row(b, row), t)
 
 
-def dots(a: jax.Array, b: jax.Array) -> jax.Array:
-    """`a [kv, m, k]` and `b [kv, n, k]` to `[kv, m, n]`."""
-    if a.shape[1] <= _FEW:
-        return jnp.stack(sums([b * a[:, i, None, :] for i in range(a.shape[1])]), axis=1)
-    return jnp.einsum("kmw,knw->kmn", a, b)
+def by_kv_head(q: jax.Array, kv: int) -> jax.Array:
+    """`q [B, T, h, w]` in f32 as `[B, kv, h / kv * T, w]`."""
+    b, t, h, w = q.shape
+    return q.astype(jnp.float32).reshape(b, t, kv, h // kv, w).transpose(0, 2, 3, 1, 4).reshape(b, kv, -1, w)
+
+
+def by_token(values: jax.Array, t: int) -> jax.Array:
+    """`[B, kv, h / kv * T, v]` as `[B, T, h, v]`."""
+    b, kv, _, v = values.shape
+    return values.reshape(b, kv, -1, t, v).transpose(0, 3, 1, 2, 4).reshape(b, t, -1, v)
+
+
+def see_tile(so_far: Running, queries: jax.Array, keys: Cache, values: Cache, row: Index, i: Index,
+             seen: jax.Array) -> Running:  # fmt: skip
+    """Go on by tile `i` of a row's cache: `queries [kv, m, w]`, `seen` broadcasts to `[m, TILE]`."""
+    k = keys.tile(row, i * TILE)
+    if queries.shape[1] > _FEW:
+        scores = jnp.einsum("kmw,knw->kmn", queries, k)
+        v = values.tile(row, i * TILE)
+        return see(so_far, scores, seen, lambda weights, value: value + jnp.einsum("kmn,knv->kmv", weights, v))
+    scores = jnp.stack([jnp.stack(sums([k[head] * q for q in queries[head]])) for head in range(len(k))])
+
+    def blend(weights: jax.Array, value: jax.Array) -> jax.Array:
+        by_position = weights.transpose(2, 0, 1)[..., None]
+
+        def one(j: Index, value: jax.Array) -> jax.Array:
+            return value + by_position[j] * values.tile(row, i * TILE + j, 1)
+
+        return lax.fori_loop(0, TILE, one, value)
+
+    return see(so_far, scores, seen, blend)

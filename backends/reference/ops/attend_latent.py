@@ -33,7 +33,7 @@ def attend_latent(q: jax.Array, latent: Cache, common: Cache, kv_b: jax.Array, *
             entries = latent.tile(r, i * TILE)
             scores = in_latent @ entries.T + in_common @ common.tile(r, i * TILE).T
             seen = latent.sees(latent.held(i * TILE + jnp.arange(TILE), newest), position[r][:, None])
-            return see(so_far, scores, jnp.repeat(seen, h, axis=0), lambda weights: weights @ entries)
+            return see(so_far, scores, jnp.repeat(seen, h, axis=0), lambda weights, value: value + weights @ entries)
 
         tiles = latent.tiles(position[r, 0], jnp.where(lengths[r] > 0, newest, -1))
         return result(over(tiles, tile, nothing((t * h,), rank)))

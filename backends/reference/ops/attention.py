@@ -19,13 +19,17 @@ def nothing(lead: tuple[int, ...], width: int) -> Running:
     return jnp.full(lead, -1e30), jnp.zeros(lead), jnp.zeros((*lead, width))
 
 
-def see(so_far: Running, scores: jax.Array, seen: jax.Array, blend: Callable[[jax.Array], jax.Array]) -> Running:
-    """Go on by a tile: `scores [*lead, n]`, `seen` broadcasts to them; `blend` maps weights `[*lead, n]` to values."""
+def see(so_far: Running, scores: jax.Array, seen: jax.Array, blend: Callable[[jax.Array, jax.Array], jax.Array]) -> (
+        Running):  # fmt: skip
+    """Go on by a tile: `scores [*lead, n]`, `seen` broadcasts to them.
+
+    `blend(weights, value)` adds the tile's values by their weights `[*lead, n]` to `value`.
+    """
     largest, total, value = so_far
-    scores = jnp.where(seen, scores, -jnp.inf)
+    scores = jnp.where(seen, lax.optimization_barrier(scores), -jnp.inf)
     new = jnp.maximum(largest, jnp.max(scores, axis=-1))
-    weights, fade = jnp.exp(scores - new[..., None]), jnp.exp(largest - new)
-    return new, total * fade + jnp.sum(weights, axis=-1), value * fade[..., None] + blend(weights)
+    weights, fade = lax.optimization_barrier(jnp.exp(scores - new[..., None])), jnp.exp(largest - new)
+    return new, total * fade + jnp.sum(weights, axis=-1), blend(weights, value * fade[..., None])
 
 
 def result(seen: Running) -> jax.Array:

@@ -6,20 +6,49 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ..caches import Index
 from .sums import sums
 
-# Up to here reading the matrix costs more than the arithmetic, and a reduction a row reads it once, without copies.
-FEW = 4
+# Up to here reading the matrix costs more than the arithmetic.
+FEW = 8
+# So many vectors are multiplied in one pass over the matrix.
+_TOGETHER = 4
+# A larger matrix is read in blocks of up to so many rows.
+_BLOCK = 4096
 
 
 def matmul(w: jax.Array, x: jax.Array) -> jax.Array:
     """`w [out, in]` and `x [..., in]`, f32 or bf16 each, to f32 `[..., out]`; products are summed in f32."""
     rows = x.reshape(-1, x.shape[-1])
-    if len(rows) == 1:
-        out = lax.dot_general(rows[0], w, (((0,), (1,)), ((), ())), preferred_element_type=jnp.float32)[None]
-    elif len(rows) <= FEW:
-        wide = w.astype(jnp.float32)
-        out = jnp.stack(sums([wide * row for row in rows.astype(jnp.float32)]))
-    else:
+    if len(rows) > FEW:
         out = lax.dot_general(rows, w, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
+    else:
+        # Without the barrier what makes `x` would be computed again for every row of the matrix.
+        rows = lax.optimization_barrier(rows.astype(jnp.float32))
+        parts = [rows[i : i + _TOGETHER] for i in range(0, len(rows), _TOGETHER)]
+        out = jnp.concatenate([_by_blocks(w, part) for part in parts])
     return out.reshape(*x.shape[:-1], w.shape[0])
+
+
+def _by_blocks(w: jax.Array, x: jax.Array) -> jax.Array:
+    """A loop over blocks of a large matrix keeps the program in one piece, which XLA runs without hand-overs."""
+    out = w.shape[0]
+    count = next((n for n in range(-(-out // _BLOCK), 257) if out % n == 0), 1)
+    if count == 1:
+        return _few(w, x)
+    blocks = w.reshape(count, out // count, -1)
+
+    def block(i: Index, found: jax.Array) -> jax.Array:
+        part = _few(lax.dynamic_index_in_dim(blocks, i, keepdims=False), x)
+        return lax.dynamic_update_slice(found, part, (0, i * (out // count)))
+
+    return lax.fori_loop(0, count, block, jnp.zeros((len(x), out)))
+
+
+def _few(w: jax.Array, x: jax.Array) -> jax.Array:
+    """One pass over `w` for all of `x [n, in]`; several of its rows at once share the loads of `x`."""
+    out = w.shape[0]
+    strands = next(n for n in (4 if len(x) == 1 else 2, 2, 1) if out % n == 0)
+    part = out // strands
+    found = sums([w[i * part : (i + 1) * part].astype(jnp.float32) * row for row in x for i in range(strands)])
+    return jnp.stack(found).reshape(len(x), out)

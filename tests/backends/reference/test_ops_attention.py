@@ -58,9 +58,9 @@ def passes(write, check, counts):
 @pytest.mark.parametrize(
     ("size", "last", "counts"),
     [
-        (2 * TILE, None, [(7, 3), (1, 1), (60, 0), (1, 1), (20, 40)]),
-        (TILE, 40, [(25, 10), (25, 1), (1, 1), (1, 0), (24, 25), (25, 25), (1, 25)]),  # a ring, wrapped several times
-        (2 * TILE, 5, [(30, 70), (50, 1), (1, 1)]),
+        (2 * TILE, None, [(7, 3), (1, 1), (130, 0), (1, 1), (20, 70)]),
+        (TILE, TILE - 20, [(21, 10), (21, 1), (1, 1), (1, 0), *[(21, 20)] * 13, (1, 21)]),  # a ring, wrapped twice
+        (3 * TILE, 5, [(150, 270), (50, 1), (1, 1)]),
     ],
 )
 def test_attend(size, last, counts):
@@ -92,9 +92,9 @@ def test_write_leaves_the_rest_alone():
     """Only the live tokens' entries change, in their layer and row."""
     cache = Filled((2, 4), "attend", "keys", TILE)
     before, entries = np.asarray(cache.data), normal(2, 3, 2, 4)
-    cache.write(entries, np.array([10, 62], np.int32), (2, 3))
+    cache.write(entries, np.array([10, TILE - 2], np.int32), (2, 3))
     wanted = before.copy()
-    for row, position, entry in ((1, 10, (0, 0)), (1, 11, (0, 1)), (2, 62, (1, 0)), (2, 63, (1, 1)), (2, 0, (1, 2))):
+    for row, position, entry in ((1, 10, (0, 0)), (1, 11, (0, 1)), (2, -2, (1, 0)), (2, -1, (1, 1)), (2, 0, (1, 2))):
         wanted[1, row, :, position] = entries[entry]
     np.testing.assert_array_equal(cache.data, wanted)
 
