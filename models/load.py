@@ -16,10 +16,16 @@ from .places import working_type
 
 
 def load(
-    model: Model, path: str | Path, *, adopt: bool = False, overrides: Mapping[str, Value] | None = None
+    model: Model,
+    path: str | Path,
+    *,
+    adopt: bool = False,
+    overrides: Mapping[str, Value] | None = None,
+    working: str | None = None,
 ) -> tuple[Binding | None, tuple[Diagnostic, ...]]:
     """Open a checkpoint, take or compare sizes (`adopt`) and bind all weights; no tensor is read yet.
 
+    `working` is what `bf16` means, `bf16` or `f32`; by default the narrowest that the checkpoint allows.
     The binding is `None` if there was any error; files, config and tensors are all looked at before that is decided.
     """
     checkpoint, found = scan_checkpoint(path)
@@ -27,7 +33,7 @@ def load(
         return None, ordered(found)
     damaged = any(d.severity == "error" for d in found)
     instance, more = instantiate(model, config=checkpoint.config, overrides=overrides, adopt=adopt,
-                                 working=working_type(model, checkpoint))  # fmt: skip
+                                 working=working or working_type(model, checkpoint))  # fmt: skip
     found += more
     binding = None
     # Without sizes, or with none from a damaged checkpoint's tensors, shapes would only repeat what was said.

@@ -124,6 +124,9 @@ def _parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
     parser.add_argument("--checkpoint", metavar="DIR", type=Path, help="a Hugging Face folder or a GGUF file "
                         "(default: the one that comes with the model)")  # fmt: skip
     parser.add_argument("--sizes", choices=["config"], help="take the sizes from the checkpoint's config.json")
+    parser.add_argument("--dtype", choices=["f32", "bf16", "auto"], default="f32", help="what the model's bf16 means: "
+                        "f32 is exact and fastest on most CPUs, bf16 takes half the memory, auto follows the "
+                        "checkpoint (default: %(default)s)")  # fmt: skip
     parser.add_argument("--size", metavar="NAME=VALUE", type=_size, action="append", default=[], help="set one size")
     parser.add_argument(
         "--backend", choices=["reference", "pallas"], default="reference", help="(default: %(default)s)"

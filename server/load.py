@@ -54,16 +54,19 @@ def open_model(
     sizes_from_config: bool = False,
     sizes: Mapping[str, int | float] | None = None,
     backend: str = "reference",
+    dtype: str = "f32",
 ) -> Opened:
     """Find a definition (a shipped one's name or a path) and its checkpoint, and see that they fit.
 
+    `dtype` is the working type: `f32`, `bf16`, or `auto`, the narrowest that the checkpoint allows.
     Raises `CannotOpen`, `UnreadableFile`, or `MksError` with all that is wrong.
     """
     if backend != "reference":
         raise CannotOpen(f"the `{backend}` backend cannot run models yet; use `--backend reference`")
     chosen, found = _definition(model)
     place = _checkpoint(model, checkpoint, found)
-    binding, more = load(chosen, place, adopt=sizes_from_config, overrides=sizes)
+    binding, more = load(chosen, place, adopt=sizes_from_config, overrides=sizes,
+                          working=None if dtype == "auto" else dtype)  # fmt: skip
     found += more
     if binding is None:
         raise MksError(found)

@@ -32,6 +32,7 @@ def run_once(args: argparse.Namespace) -> None:
         sizes_from_config=args.sizes == "config",
         sizes=dict(args.size),
         backend=args.backend,
+        dtype=args.dtype,
     )
     warn(opened.warnings)
     tokenizer = load_tokenizer(opened.files)

@@ -32,6 +32,7 @@ def serve_model(args: argparse.Namespace) -> None:
         sizes_from_config=args.sizes == "config",
         sizes=dict(args.size),
         backend=args.backend,
+        dtype=args.dtype,
     )
     warn(opened.warnings)
     context = args.context or min(opened.longest or DEFAULT_CONTEXT, DEFAULT_CONTEXT)

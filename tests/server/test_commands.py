@@ -187,3 +187,18 @@ def test_the_pallas_backend_says_that_it_is_not_there(go: Run) -> None:
     assert status == 1
     assert "reference" in err
     assert "Traceback" not in err
+
+
+def test_the_working_type_can_be_chosen(tmp_path: Path) -> None:
+    """A bf16 checkpoint runs in f32 by default, as exact as its oracle, and in bf16 where that is asked for."""
+    folder = Path(__file__).parents[1] / "data" / "qwen38_tp8"
+    with np.load(folder / "oracle.npz") as oracle:
+        ids, right = oracle["ids"], oracle["logits"]
+    errors = {}
+    for dtype in ("f32", "bf16"):
+        out = tmp_path / f"{dtype}.npz"
+        words = ["qwen38", "--checkpoint", str(folder), "--sizes", "config", "--max-tokens", "1", "--logits", str(out)]
+        words += ["--ids", ",".join(map(str, ids)), *(["--dtype", dtype] if dtype != "f32" else [])]
+        assert commands.run(words) == 0
+        errors[dtype] = float(np.abs(np.load(out)["logits"] - right).max())
+    assert errors["f32"] < 5e-4 < errors["bf16"]
