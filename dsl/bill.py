@@ -15,6 +15,8 @@ from .traffic import Line
 
 # A weight that no stream carries goes through two tiles of this size.
 TILE = 2_621_440
+# Caches that no schedule line prefetches are read in so many tiles of so many positions.
+TILES, TILE_TOKENS = 2, 256
 
 
 @frozen
@@ -53,17 +55,20 @@ def bill(shares: Shares, rows: int) -> Bill:
         one = _expert_bytes(shares, facts, fetch.part)
         add(f"fetch {fetch.part}.experts", fetch.slots * one, f"{fetch.slots} slots x {mib(one)}", fetch.span)
     add("weights", _unstreamed(shares, facts), "two tiles of what no stream carries", None)
-    for prefetch in schedule.prefetches:
-        if prefetch.kind == "cache":
-            slots, tile = prefetch.slots or 2, prefetch.tile or 1
-            caches = [s for s in schedule.model.states.values() if s.part == prefetch.what and s.kind == "cache"]
-            one = sum(padded_bytes((tile, shares.state_bytes(s) // _width(s)), s.type.dtype) for s in caches)
-            add(f"cache tiles of {prefetch.what}", slots * one, f"{slots} x {tile} positions", prefetch.span)
-        elif prefetch.kind == "state":
-            one = _state_bytes(shares, prefetch.what)
-            add(f"states of {prefetch.what}", 2 * rows * one, f"2 x {rows} rows x {mib(one)}", prefetch.span)
-        elif prefetch.kind == "vectors":
-            add("vectors", 2 * _vectors(shares), "two layers", prefetch.span)
+    early = {(p.kind, p.what): p for p in schedule.prefetches}
+    for part in schedule.model.parts:
+        prefetch = early.get(("cache", part))
+        slots = (prefetch and prefetch.slots) or TILES
+        tile = (prefetch and prefetch.tile) or TILE_TOKENS
+        caches = [s for s in schedule.model.states.values() if s.part == part and s.kind == "cache"]
+        one = sum(padded_bytes((tile, shares.state_bytes(s) // _width(s)), s.type.dtype) for s in caches)
+        add(f"cache tiles of {part}", slots * one, f"{slots} x {tile} positions", prefetch and prefetch.span)
+        prefetch = early.get(("state", part))
+        one, sets = _state_bytes(shares, part), 1 if prefetch is None else 2
+        add(f"states of {part}", sets * rows * one, f"{sets} x {rows} rows x {mib(one)}", prefetch and prefetch.span)
+    prefetch = early.get(("vectors", "vectors"))
+    layers = 1 if prefetch is None else 2
+    add("vectors", layers * _vectors(shares), f"{layers} layers", prefetch and prefetch.span)
     add("values", _values(shares, facts, tokens), f"{tokens} rows of the largest part and what is carried", None)
     add("collectives", sum(_message(r, shares, facts, tokens) for r in schedule.reduces), "two sets of slots", None)
     lines.sort(key=lambda line: -line.bytes)

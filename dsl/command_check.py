@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from .diagnostics import Diagnostic, Label, Sink, ordered
+from .diagnostics import Diagnostic, Label, Sink, did_you_mean, ordered
 from .files import decode_source, read_source
 from .render import as_json, render_all, style_for, summary
 from .source import Source, Span
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", metavar="FILE", help="a .mks file, or - for standard input")
-    parser.add_argument("--target", metavar="T", help="only schedules for this target")
+    parser.add_argument("--target", metavar="T", help="only schedules for this target; without one, an unsharded one")
     parser.add_argument("--schedule", metavar="NAME", help="only this schedule")
     config = parser.add_mutually_exclusive_group()
     config.add_argument("--checkpoint", metavar="DIR", type=Path, help="compare the sizes with DIR/config.json")
@@ -118,8 +118,12 @@ def examine(source: Source, args: argparse.Namespace, answer: Answer) -> None:
             continue
         if args.schedule in (None, schedule.name) and args.target in (None, schedule.target.name):
             _report(schedule, instance, instance is not definition.instances[key[0]], answer)
-    if (args.schedule or args.target) and not answer.schedules and not answer.status:
+    if answer.schedules or answer.status or not (args.schedule or args.target):
+        return
+    if args.schedule:
         answer.found.append(_none_chosen(definition, args))
+    else:
+        _unsharded(definition, instances, args.target, answer)
 
 
 def _resize(name: str, instances: dict[str, Instance], config: Any, args: argparse.Namespace, answer: Answer) -> None:
@@ -150,6 +154,23 @@ def _report(schedule: Schedule, instance: Instance, resized: bool, answer: Answe
     made = report.report(schedule, instance, sink)
     answer.texts.append(report.as_text(made))
     answer.schedules.append(report.as_json(made))
+
+
+def _unsharded(definition: Definition, instances: dict[str, Instance], target: str, answer: Answer) -> None:
+    """What the models need of one core of a target that no schedule of theirs is for."""
+    from .schedule import bare
+    from .targets import targets
+
+    if target not in targets:
+        helps = did_you_mean(target, targets)
+        answer.found.append(Diagnostic("E201", f"unknown target `{target}`", notes=(f"known: {', '.join(targets)}",),
+                                       helps=helps))  # fmt: skip
+        return
+    contexts = [x.context for x in definition.schedules.values() if x is not None]
+    for name in definition.main:
+        if name in instances:
+            made = bare(instances[name].model, targets[target], max(contexts, default=4096))
+            _report(made, instances[name], False, answer)
 
 
 def _none_chosen(definition: Definition, args: argparse.Namespace) -> Diagnostic:

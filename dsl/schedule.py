@@ -162,6 +162,12 @@ class Schedule:
         return total
 
 
+def bare(model: m.Model, target: Target, context: int) -> Schedule:
+    """One row on the smallest topology, every weight whole on each core and loaded just before its use."""
+    return Schedule("unsharded", model, target, (1,) * target.axes, (1,), (1,), False, context, (), {}, {}, (), (), (),
+                    (), (), (), (), (), model.span)  # fmt: skip
+
+
 @frozen
 class Speculation:
     """A target and a drafter, each on its schedule; `drafts` tokens are verified after the anchor."""
