@@ -92,7 +92,7 @@ _NAMES = {
     "$END": "the end of the statement", "_NL": "the end of the line", "NAME": "a name", "NUMBER": "a number",
     "STRING": "a text in quotes", "TOPOLOGY": "a topology such as `2x2x1`", "COMMENT": "a comment",
     "__IGNORE_0": "a space", "COMPARE": "a comparison",
-    "LBRACE": "`{`", "RBRACE": "`}`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`",
+    "LBRACE": "`{`", "_LAMBDA": "`{`", "RBRACE": "`}`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`",
     "EQUAL": "`=`", "EQUALS": "`==`", "COLON": "`:`", "COMMA": "`,`", "DOT": "`.`", "DOTS": "`..`", "ARROW": "`->`",
     "PLUS": "`+`", "MINUS": "`-`", "STAR": "`*`", "SLASH": "`/`", "FLOOR": "`//`", "PERCENT": "`%`", "POWER": "`**`",
     "AT_SIGN": "`@`",
@@ -124,7 +124,7 @@ def expected(terminals: frozenset[str]) -> str:
         left -= {"NAME", "NUMBER", "LPAR", "MINUS", "NOT"}
     elif {"PLUS", "STAR"} <= left:
         said.append("an operator")
-        left -= _OPERATORS | {"LPAR", "LSQB", "DOT", "LBRACE"}
+        left -= _OPERATORS | {"LPAR", "LSQB", "DOT", "_LAMBDA"}
     if len(left) > 1:
         left -= {"DOT", "_NL"}
     ends = left & {"$END", "_NL"}

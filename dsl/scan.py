@@ -48,7 +48,17 @@ _CLOSER = {")": "(", "]": "[", "}": "{"}
 
 def is_lambda(given: Sequence[Piece], at: int) -> bool:
     """Whether the brace at `at` opens a function's body, `{ e -> …`, rather than a block."""
-    return at + 2 < len(given) and given[at + 1].kind == "word" and given[at + 2].text == "->"
+    name = _next(given, at)
+    arrow = _next(given, name)
+    return arrow < len(given) and given[name].kind == "word" and given[arrow].text == "->"
+
+
+def _next(given: Sequence[Piece], at: int) -> int:
+    """The piece behind one, newlines left out."""
+    at += 1
+    while at < len(given) and given[at].kind == "newline":
+        at += 1
+    return at
 
 
 def brackets(given: Sequence[Piece]) -> dict[int, int]:

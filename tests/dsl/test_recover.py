@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from pathlib import Path
 
 import pytest
-from attrs import evolve, fields, has
+from attrs import evolve
+from helpers.trees import NOISE, SNIPPETS, TEXTS, edited, shape
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,8 +21,6 @@ from mks.dsl.render import render_all
 from mks.dsl.scan import pieces
 from mks.dsl.source import Source, Span
 
-FILES = sorted((Path(__file__).parents[2] / "models").glob("*.mks"))
-TEXTS = {path.stem: path.read_text("utf-8") for path in FILES}
 SMALL = TEXTS["smollm2"]
 each_file = pytest.mark.parametrize("name", sorted(TEXTS))
 
@@ -276,30 +274,6 @@ def test_long_files_take_no_more_than_their_length() -> None:
     assert time.perf_counter() - start < 20
 
 
-NOISE = st.text(st.characters(codec=None), max_size=20)
-SNIPPETS = st.one_of(
-    NOISE,
-    st.sampled_from(
-        '{ } ( ) [ ] , : = == ; " # \n \r\n \t .. . -> - @ \0 \ud800 \u202e 👩‍🚀 2MiB 2x2 1e9 e1'.split(" ")
-    ),
-    st.sampled_from(sorted(FORMS)),
-    st.sampled_from("part a {|size d = 3|for i in 0 .. 2 {|} else|x = y|\n}\n|{ e -> e }|at when|from or".split("|")),
-)
-
-
-@st.composite
-def edited(draw: st.DrawFn) -> str:
-    """A shipped definition, or a slice of one, after a few random edits."""
-    text = TEXTS[draw(st.sampled_from(sorted(TEXTS)))]
-    if draw(st.booleans()):
-        start = draw(st.integers(0, len(text)))
-        text = text[start : start + draw(st.integers(0, 2000))]
-    for _ in range(draw(st.integers(1, 4))):
-        at = draw(st.integers(0, len(text)))
-        text = text[:at] + draw(SNIPPETS) + text[at + draw(st.integers(0, 30)) :]
-    return text.replace("\n", "\r\n") if draw(st.integers(0, 4)) == 0 else text
-
-
 def answers(text: str) -> None:
     """Parsing, recovery and rendering give an answer, which is an error exactly when the file does not parse."""
     file, found = read(text)
@@ -328,17 +302,6 @@ def test_any_text_gets_an_answer(text: str) -> None:
 def test_any_text_gets_an_answer_at_length(text: str) -> None:
     """The same for many more texts."""
     answers(text)
-
-
-def shape(node: object) -> object:
-    """A tree without its places, comments and damaged words."""
-    if isinstance(node, s.File):
-        return shape((node.version, node.items))
-    if isinstance(node, tuple):
-        return tuple(map(shape, node))
-    if has(type(node)):
-        return (type(node).__name__, *(shape(getattr(node, f.name)) for f in fields(type(node)) if f.type != "Span"))
-    return node
 
 
 def test_shape_sees_differences() -> None:

@@ -1,5 +1,6 @@
 """The shipped definitions, and changed copies of them."""
 
+import re
 from pathlib import Path
 
 import mks.models
@@ -16,11 +17,12 @@ def text(name: str) -> str:
 
 
 def changed(name: str, *edits: tuple[str, str]) -> Definition:
-    """A shipped definition with each first text replaced, once, by the second."""
+    """A shipped definition with each first text replaced, once, by the second; how it is spaced does not matter."""
     source = text(name)
     for old, new in edits:
-        assert old in source, old
-        source = source.replace(old, new, 1)
+        found = re.search(" +".join(map(re.escape, re.split(" +", old))), source)
+        assert found is not None, old
+        source = source[: found.start()] + new + source[found.end() :]
     return check_source(Source(f"{name}.mks", source), FOLDER)
 
 
