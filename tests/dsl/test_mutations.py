@@ -21,13 +21,18 @@ STRANGE = ("0", "-1", "1e99", "99999999999", "0.5", "layer", "row", "token", "po
            "bf16", "mxfp4", "\n", '"{x}"', "é", "1.5", "not", "in", "full")  # fmt: skip
 
 
+def kind(piece: str) -> str:
+    """What a word may be replaced by."""
+    return "name" if piece[:1].isalpha() else "number" if piece[:1].isdigit() else "other"
+
+
 def mutated(name: str, random: Random, changes: int) -> str:
     """A definition with some of its words swapped, dropped, doubled or replaced."""
     pieces = re.split(f"({WORD.pattern})", text(name))
     words = [i for i, piece in enumerate(pieces) if piece.strip() and not piece.startswith("#")]
     for _ in range(changes):
         at, other = random.choice(words), random.choice(words)
-        match random.randrange(5):
+        match random.randrange(14):
             case 0:
                 pieces[at] = random.choice(STRANGE)
             case 1:
@@ -38,6 +43,10 @@ def mutated(name: str, random: Random, changes: int) -> str:
                 pieces[at] = pieces[other]
             case 4:
                 pieces[at] += " " + pieces[other]
+            case _:  # one name or number for another, so that most still parse
+                alike = [i for i in words if kind(pieces[i]) == kind(pieces[at]) != "other"]
+                if alike:
+                    pieces[at] = pieces[random.choice(alike)]
     return "".join(pieces)
 
 
