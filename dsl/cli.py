@@ -112,7 +112,7 @@ def usage() -> str:
     lines = [(name, about) for name, (_, about) in BUILT_IN.items()]
     for name, load in sorted(others().items()):
         try:
-            about = (load().__doc__ or "").strip().partition("\n")[0].rstrip(".")
+            about = (load().__doc__ or "").strip().partition("\n")[0].partition(";")[0].rstrip(".")
         except Exception as e:  # another package's fault must not hide our help
             about = f"(cannot be loaded: {type(e).__name__}: {e})"
         lines.append((name, about[:1].lower() + about[1:]))

@@ -15,13 +15,14 @@ _BLOCKS = frozenset("model weights states part step for_ schedule stream specula
 
 @frozen
 class Refusal:
-    """Why, and where in the parsed text."""
+    """Why, and where in the parsed text; `words` are those that touch, told apart."""
 
     code: str
     message: str
     start: int
     end: int
     help: str
+    words: tuple[str, ...] = ()
 
 
 class Refused(Exception):
@@ -88,4 +89,4 @@ def _grouping(node: Tree[Token]) -> Refusal | None:
 def glued(before: Token, after: Token) -> Refusal:
     """`2MiB`, or `sized` where only `size d` can be meant."""
     start, end = before.start_pos or 0, after.end_pos or 0
-    return Refusal("E022", f"`{after}` needs a space before it", start, end, f"write `{before} {after}`")
+    return Refusal("E022", f"`{after}` needs a space before it", start, end, f"write `{before} {after}`", (before, after))

@@ -88,6 +88,9 @@ class Recovery:
         if seen < len(self.pieces):
             piece = self.pieces[seen]
             others.append(Label(self.span(piece.start, piece.end), "`}` is missing before this"))
+        else:  # what the file was to say further is not known
+            for body in bodies:
+                self.spoil(body.first, body.open)
         message = f"{len(bodies)} blocks are not closed" if outer else f"`{first.text}{name}` is not closed"
         label = Label(self.span(inner.start, inner.end), "has no `}`")
         self.found.append(Diagnostic("E011", message, label, tuple(others)))
@@ -163,6 +166,7 @@ class Recovery:
         try:
             return parse_as(start, self.source, text + behind, begin)
         except Refused as e:
+            self.damaged.update(e.refusal.words)
             self.found.append(refused(self.broken(statement, place), e.refusal, begin))
         except UnexpectedInput as e:
             failure = _failure(e, begin, end)

@@ -216,8 +216,9 @@ def test_another_version_is_not_guessed_at() -> None:
 
 def test_errors_of_a_cut_off_file() -> None:
     """A file that ends in the middle says which blocks are open, in one error."""
-    _, found = read(SMALL[: SMALL.index("norm     : bf16")])
+    file, found = read(SMALL[: SMALL.index("norm     : bf16")])
 
+    assert file.damaged == {"model", "smollm2", "part", "mlp", "weights"}
     assert [d.code for d in found] == ["E011"]
     assert [label.span.text for label in found[0].others] == ["{", "{"]
 
