@@ -9,6 +9,18 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+class Saved(Protocol):
+    """What a row held, kept outside of the decoder; never changes."""
+
+    @property
+    def length(self) -> int:
+        """How many tokens it holds."""
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes."""
+
+
 class Decoder(Protocol):
     """A model with room for several sequences, one a row.
 
@@ -40,3 +52,19 @@ class Decoder(Protocol):
 
     def decode(self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool]) -> np.ndarray:
         """One token for each live row (lists of `rows`); f32 logits `[rows, vocab]`, undefined where not live."""
+
+    @property
+    def cuts(self) -> bool:
+        """Whether `restore` may take less of a sequence than was saved; recurrent states cannot be cut."""
+
+    def save(self, row: int) -> Saved | None:
+        """What `row` holds now, after `prefill` calls.
+
+        None where going on from there would not give the very bits that reading the whole sequence again gives.
+        """
+
+    def restore(self, row: int, saved: Saved, length: int) -> None:
+        """Make `row` hold the first `length` tokens of what was saved, all of them unless `cuts`."""
+
+    def reset(self) -> None:
+        """Forget all rows, so that the decoder can be used again after a call that failed."""
