@@ -22,13 +22,14 @@ class Instance:
 
     def length(self, axis: Poly) -> int:
         """An axis as a number."""
-        return int(axis.evaluate(self._atom))
+        return int(axis.evaluate(self.atom))
 
     def shape(self, shape: Shape) -> tuple[int, ...]:
         """A shape in numbers."""
         return tuple(self.length(axis) for axis in shape)
 
-    def _atom(self, atom: Atom) -> int | Fraction:
+    def atom(self, atom: Atom) -> int | Fraction:
+        """What an axis is made of, as a number; `check_instance` has seen that it is one."""
         value = self.values[atom.name] if atom.expr is None else evaluate(atom.expr, self.values)
         assert isinstance(value, int | Fraction)
         return value
@@ -99,4 +100,4 @@ class Instance:
 
     def owner_layers(self, part: str | None) -> tuple[int, ...] | None:
         """The layers that hold a weight or state of a part; `None` for those of the model."""
-        return None if part is None else self.part_layers[part]
+        return None if part is None else self.part_layers.get(part, ())

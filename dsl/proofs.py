@@ -11,10 +11,12 @@ from .facts import Facts
 from .instance import Instance
 from .model import Node
 from .schedule import Schedule
+from .shapes import Poly
 from .source import Span
 from .static import StaticError
 
 MOST_LAYERS = 4096
+LONGEST = 1 << 40
 
 
 def check_instance(instance: Instance, sink: Sink) -> bool:
@@ -24,16 +26,42 @@ def check_instance(instance: Instance, sink: Sink) -> bool:
         for loop in instance.layer_loop.values():
             if not _countable(instance, loop, sink):
                 return False
-        for state in instance.model.states.values():
-            instance.shape(state.type.shape)
-        for weight in instance.model.weights.values():
-            instance.shape(weight.shape)
+        if not _lengths(instance, sink):
+            return False
         for name, step in instance.model.steps.items():
             _Pass(instance, sink).step(name, step)
         _heads(instance, sink)
     except StaticError as e:
         sink.report("E111", e.message, e.span)
     return len(sink.found) == before
+
+
+def _lengths(instance: Instance, sink: Sink) -> bool:
+    """Every axis of a weight, state or value is a positive whole number."""
+    model = instance.model
+    shapes = [(state.type.shape, state.span) for state in model.states.values()]
+    shapes += [(weight.shape, weight.span) for weight in model.weights.values()]
+    for body in Facts(model).bodies.values():
+        for statement in body:
+            nodes = [n for n in walk(statement.value) if isinstance(n, m.Call)]
+            shapes += [(type_.shape, node.span) for node in nodes for type_ in node.types]
+    good: dict[Poly, bool] = {}
+    for shape, span in shapes:
+        for axis in shape:
+            if axis not in good:
+                good[axis] = _whole(instance, axis, span, sink)
+    return all(good.values())
+
+
+def _whole(instance: Instance, axis: Poly, span: Span, sink: Sink) -> bool:
+    values = {atom.name: instance.values.get(atom.name) for atom in axis.atoms if atom.expr is None}
+    parts = [name for name, value in values.items() if isinstance(value, bool) or not isinstance(value, int)]
+    length = None if parts else axis.evaluate(instance.atom)
+    if length is not None and length.denominator == 1 and 0 < length < LONGEST:
+        return True
+    shown = f"`{parts[0]}` is {values[parts[0]]}" if parts else f"`{axis}` is {length}"
+    sink.report("E113", f"an axis must be a positive whole number; {shown}", span)
+    return False
 
 
 def _countable(instance: Instance, loop: m.Loop, sink: Sink) -> bool:

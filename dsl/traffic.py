@@ -8,6 +8,7 @@ from . import model as m
 from .chance import distinct, largest_group
 from .expressions import walk
 from .facts import Facts
+from .instance import Instance
 from .ops import find
 from .ops_rules import Operands
 from .shapes import Poly
@@ -58,13 +59,19 @@ def traffic(shares: Shares, rows: int) -> Traffic:
     return Traffic(rows, _held(shares, rows), read, flops, max(by_bytes, by_flops), bound)
 
 
+def _layers(instance: Instance, part: str | None) -> tuple[int | None, ...]:
+    """The layers that keep a part's weights and states; what belongs to the model is kept once."""
+    layers = instance.owner_layers(part)
+    return (None,) if layers is None else layers
+
+
 def _held(shares: Shares, rows: int) -> tuple[Line, ...]:
     model, instance = shares.schedule.model, shares.instance
-    weights = sum(shares.weight_bytes(w) * len(instance.owner_layers(w.part) or (0,)) for w in model.weights.values())
+    weights = sum(shares.weight_bytes(w) * len(_layers(instance, w.part)) for w in model.weights.values())
     kept = max(shares.schedule.spans) if shares.schedule.keep_rows else 1
     states = caches = 0
     for state in model.states.values():
-        layers = instance.owner_layers(state.part) or (None,)
+        layers = _layers(instance, state.part)
         if state.kind == "state":
             states += shares.state_bytes(state) * len(layers) * rows * kept
         elif state.kind == "cache":
@@ -117,7 +124,7 @@ def _read_weights(shares: Shares, facts: Facts, rows: int) -> tuple[Line, Line]:
 def _read_states(shares: Shares, rows: int) -> tuple[Line, Line]:
     states = caches = 0
     for state in shares.schedule.model.states.values():
-        layers = shares.instance.owner_layers(state.part) or (None,)
+        layers = _layers(shares.instance, state.part)
         if state.kind == "state":
             states += shares.state_bytes(state) * len(layers) * rows
         elif state.kind == "cache":
