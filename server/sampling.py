@@ -7,9 +7,10 @@ the row, on the other sequences or on the steps in between.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 
 from .scores import largest
 
@@ -18,6 +19,29 @@ COLD = 1e-5
 
 # Nearly always enough candidates for `top_p`; all are sorted where it is not.
 NUCLEUS = 1024
+
+
+class Mask(Protocol):
+    """Where one sequence is in a grammar.
+
+    For the positions of a draft: `allowed`, `take` its token, and so on, then `roll_back` what was not accepted.
+    """
+
+    def allowed(self) -> np.ndarray:
+        """Which tokens may come next, bool `[vocab]`, at least one; at the grammar's end only end tokens."""
+
+    def take(self, token: int) -> None:
+        """Go on by a token that is allowed."""
+
+    def roll_back(self, count: int) -> None:
+        """Undo the last `count` tokens."""
+
+
+class Grammar(Protocol):
+    """What an answer is held to."""
+
+    def start(self) -> Mask:
+        """The mask of a new sequence."""
 
 
 @frozen
@@ -36,6 +60,7 @@ class Sampling:
     # These tokens are not chosen among the first `min_tokens`.
     min_tokens: int = 0
     end_ids: tuple[int, ...] = ()
+    grammar: Grammar | None = field(default=None, repr=False)
 
     @property
     def greedy(self) -> bool:
@@ -55,6 +80,7 @@ class Sampler:
     def __init__(self, params: Sampling, vocab: int, prompt: Sequence[int] = ()) -> None:
         self._params = params
         self._position = 0
+        self._mask = None if params.grammar is None else params.grammar.start()
         self._bias_ids = np.array([token for token, _ in params.logit_bias], dtype=np.intp)
         self._bias = np.array([bias for _, bias in params.logit_bias], dtype=np.float32)
         self._ends = np.array([token for token in params.end_ids if token < vocab], dtype=np.intp)
@@ -76,6 +102,8 @@ class Sampler:
         else:
             token = draw(adjusted, self._params, uniform(self._params.seed, self._position))
         self._position += 1
+        if self._mask is not None:
+            self._mask.take(token)
         if self._counts is not None:
             self._counts[token] += 1
         if self._seen is not None:
@@ -94,7 +122,12 @@ class Sampler:
             out[self._bias_ids] += self._bias
         if self._position < params.min_tokens:
             out[self._ends] = -np.inf
-        return out
+        return out if self._mask is None else self._masked(out, self._mask.allowed())
+
+    def _masked(self, logits: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+        """The grammar comes last, so nothing overrules it; where it leaves only an end, `min_tokens` gives way."""
+        out = np.where(allowed, logits, -np.inf)
+        return out if np.isfinite(out.max()) else np.where(allowed, np.float32(0), -np.inf)
 
 
 def draw(logits: np.ndarray, params: Sampling, at: float) -> int:
