@@ -1,0 +1,37 @@
+"""What is installed is what is here, and the README's commands are the ones that are run."""
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("grammar", "dsl", "models", "backends", "server")
+DATA = (".py", ".lark", ".mks", ".md", ".html", ".js", ".css", ".json")
+
+
+def test_the_wheel_holds_every_file_of_every_room(tmp_path: Path) -> None:
+    """Modules and package data, at the same places under `mks`."""
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(ROOT)],
+        check=True, timeout=300, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    (wheel,) = tmp_path.glob("mks-*.whl")
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("mks/")}
+    here = {
+        f"mks/{path.relative_to(ROOT).as_posix()}"
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*")
+        if path.suffix in DATA and "__pycache__" not in path.parts
+    }
+    assert here - held == set()
+    assert held - here == set()
+
+
+def test_the_readme_says_what_ci_runs() -> None:
+    """The test command stands word for word in both."""
+    commands = re.findall(r"```sh\n(.*?)\n```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    (test_command,) = [c for c in commands if c.endswith("/pytest")]
+    assert test_command in (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
+    assert sum(c.startswith("python3.12 -m venv") for c in commands) == 2
