@@ -9,6 +9,7 @@ from attrs import define, field, frozen
 from . import model as m
 from . import syntax as s
 from .diagnostics import Diagnostic, Label, Sink, did_you_mean, ordered
+from .files import read_source
 from .instance import Instance
 from .instantiate import instantiate
 from .parse import parse
@@ -133,26 +134,20 @@ def _gather(source: Source, path: Path, folder: Path, gathered: _Gathered) -> s.
 
 def _use(item: s.Use, folder: Path, gathered: _Gathered) -> None:
     path = folder / item.path.value
+    read = read_source(path)
+    if isinstance(read, Diagnostic):
+        near = did_you_mean(path.name, (p.name for p in folder.glob("*.mks")) if folder.is_dir() else ())
+        gathered.sink.report("E123", f"cannot read `{item.path.value}`", item.path.span, notes=(read.message,),
+                             helps=near)  # fmt: skip
+        return
     if path.resolve() in gathered.open:
         circle = " -> ".join(p.name for p in [*gathered.open, path])
         gathered.sink.report("E123", f"files use each other: {circle}", item.span)
         return
     if path.resolve() in gathered.done:
         return
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError, ValueError) as e:
-        near = did_you_mean(path.name, (p.name for p in folder.glob("*.mks")) if folder.is_dir() else ())
-        gathered.sink.report("E123", f"cannot read `{item.path.value}`: {_reason(e)}", item.path.span, helps=near)
-        return
     gathered.done.add(path.resolve())
-    _gather(Source(str(path), text), path, path.parent, gathered)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        return "it is not UTF-8"
-    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
+    _gather(read, path, path.parent, gathered)
 
 
 def load_definition(path: str | Path) -> Definition:

@@ -78,7 +78,7 @@ def test_snapshots_are_compared_and_updated(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MKS_UPDATE", raising=False)
     page = tmp_path / "page.md"
-    two = "".join(f"# {n}\n```mks\n# error: [E001]\n{n}\n```\n```text\nold\n```\n" for n in ("use \"a\"", "use \"b\""))
+    two = "".join(f"# {n}\n```mks\n# error: [E001]\n{n}\n```\n```text\nold\n```\n" for n in ('use "a"', 'use "b"'))
     page.write_text(two.replace("# error: [E001]", "# error: [E001]\n# error: [E123]"))
 
     for case in cases(page.read_text()):
