@@ -66,5 +66,8 @@ class Decoder(Protocol):
     def restore(self, row: int, saved: Saved, length: int) -> None:
         """Make `row` hold the first `length` tokens of what was saved, all of them unless `cuts`."""
 
-    def reset(self) -> None:
-        """Forget all rows, so that the decoder can be used again after a call that failed."""
+    def reset(self) -> bool:
+        """Make the decoder usable after a call that failed; whether rows that the call was not for are unharmed.
+
+        Where they are not, all rows are empty.
+        """

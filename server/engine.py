@@ -7,22 +7,29 @@ prompt, then decodes one token for every sequence that is past its prompt, so th
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum
 from functools import partial
 
 import numpy as np
 
 from ..dsl.decoder import Decoder
+from .observer import Observer
+from .prefix import PrefixStore
+from .reading import Reader
 from .sequence import Running, Task
 
 log = logging.getLogger(__name__)
 
 # After so many decoder calls in a row that failed, the decoder counts as broken; the next good one mends it.
 PATIENCE = 3
+
+# Seconds before a decoder that could not be set up again is tried once more.
+PAUSE = 1.0
 
 
 class EngineFailure(Exception):
@@ -37,6 +44,10 @@ class NotAccepting(Exception):
     """The engine is stopping."""
 
 
+class DeadlinePassed(Exception):
+    """The sequence had not ended when its time was over."""
+
+
 class Health(Enum):
     """What the engine can say of itself."""
 
@@ -47,25 +58,38 @@ class Health(Enum):
 
 
 class Engine:
-    """Runs tasks on a decoder; every method may be called from any thread."""
+    """Runs tasks on a decoder; every method may be called from any thread.
 
-    def __init__(self, decoder: Decoder, *, max_waiting: int = 256, stall_seconds: float = 300.0) -> None:
+    `flush` is called on the engine's threads after everything that sinks may have been told. `kept_bytes` is the room
+    for what prompts leave behind, 0 for none, and `turn_ids` are the tokens that end a turn of a conversation.
+    """
+
+    def __init__(
+        self, decoder: Decoder, *, max_waiting: int = 256, stall_seconds: float = 300.0, kept_bytes: int = 0,
+        turn_ids: Iterable[int] = (), observer: Observer | None = None, flush: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         self.decoder = decoder
         self.max_waiting = max_waiting
+        self.store = PrefixStore(kept_bytes, decoder.cuts) if kept_bytes else None
+        self._reader = Reader(decoder, self.store, frozenset(turn_ids))
+        self._observer = observer or Observer()
+        self._flush = flush
         self._stall_seconds = stall_seconds
         self._changed = threading.Condition()
         self._waiting: deque[Running] = deque()
         self._rows: list[Running | None] = [None] * decoder.rows
-        self._turn = 0
         self._failures = 0
         self._draining = False
-        self._deadline = float("inf")
+        self._deadline = math.inf
         self._progress = time.monotonic()
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="mks-engine", daemon=True)
+        self._watchdog = threading.Thread(target=self._watch, name="mks-watchdog", daemon=True)
 
     def start(self) -> None:
         """Begin to work."""
         self._thread.start()
+        self._watchdog.start()
 
     def submit(self, tasks: Sequence[Task]) -> list[Running]:
         """Queue `tasks`, all or none; what comes back is for `cancel`.
@@ -73,31 +97,38 @@ class Engine:
         Raises `QueueFull` where as many wait as may, `NotAccepting` when stopping.
         """
         vocab = self.decoder.vocab
+        with self._changed:
+            self._check_open()
         runs = [Running(task, vocab) for task in tasks]
         with self._changed:
-            if self._draining:
-                raise NotAccepting
-            free = self._rows.count(None)
-            if len(self._waiting) >= self.max_waiting + free:
-                raise QueueFull
+            self._check_open()
             self._waiting.extend(runs)
             self._changed.notify()
         return runs
+
+    def _check_open(self) -> None:
+        if self._draining:
+            raise NotAccepting
+        if len(self._waiting) >= self.max_waiting + self._rows.count(None):
+            raise QueueFull
 
     def cancel(self, runs: Iterable[Running]) -> None:
         """Drop sequences: queued ones at once, running ones before the next step. No sink is told."""
         with self._changed:
             for run in runs:
                 run.cancelled = True
-            self._waiting = deque(run for run in self._waiting if not run.cancelled)
+            self._unqueue([run for run in self._waiting if run.cancelled], "abort")
             self._changed.notify()
 
     def stop(self, seconds: float = 0.0) -> None:
-        """Take no new work; what is not finished after `seconds` fails. Returns at once."""
+        """Take no new work; queued sequences fail now, those not finished after `seconds` then. Returns at once."""
         with self._changed:
             self._draining = True
             self._deadline = min(self._deadline, time.monotonic() + seconds)
+            queued = list(self._waiting)
+            self._unqueue(queued, "abort")
             self._changed.notify()
+        self._tell(queued, NotAccepting())
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the thread to end after `stop`; false if it did not in time."""
@@ -114,60 +145,91 @@ class Engine:
         """How many sequences are queued."""
         return len(self._waiting)
 
+    @property
+    def usage(self) -> float:
+        """The part of all rows' positions that is in use."""
+        used = sum(run.read + run.emitted for run in list(self._rows) if run is not None)
+        return used / (self.decoder.rows * self.decoder.context)
+
     def health(self) -> Health:
         """Whether tasks are taken and get on."""
         if self._draining:
             return Health.STOPPING
         if self._failures >= PATIENCE or not self._thread.is_alive():
             return Health.FAILED
-        if self.running and time.monotonic() - self._progress > self._stall_seconds:
-            return Health.STALLED
-        return Health.READY
+        return Health.STALLED if self._stalled() else Health.READY
+
+    def _stalled(self) -> bool:
+        return self.running > 0 and time.monotonic() - self._progress > self._stall_seconds
 
     def _loop(self) -> None:
         while self._admit():
-            self._read_chunk()
-            self._decode_step()
+            try:
+                self._read_chunk()
+                self._decode_step()
+            except Exception as error:  # a fault of ours; what it was about is unknown
+                self._decoder_failed(range(len(self._rows)), error)
             self._progress = time.monotonic()
-        self._fail(self._drop_all(), EngineFailure("the server is stopping"))
+        with self._changed:
+            left = [row for row, run in enumerate(self._rows) if run is not None]
+        self._fail(left, EngineFailure("the server is stopping"))
+        self._over.set()
 
     def _admit(self) -> bool:
         """Wait for work and seat it; false when it is time to end."""
-        with self._changed:
-            while True:
-                self._rows = [None if run is None or run.cancelled else run for run in self._rows]
-                for row, run in enumerate(self._rows):
-                    if run is None and self._waiting:
-                        self._rows[row] = self._waiting.popleft()
-                busy = any(run is not None for run in self._rows)
-                if self._draining and (not busy or time.monotonic() >= self._deadline):
-                    return False
-                if busy:
-                    return True
-                self._changed.wait()
-                self._progress = time.monotonic()
+        while True:
+            with self._changed:
+                now = time.monotonic()
+                late = [run for run in self._waiting if now >= run.task.deadline]
+                self._unqueue(late, "error")
+                rows = [row for row, run in enumerate(self._rows) if run and now >= run.task.deadline]
+                if not late and not rows:
+                    seated = self._seat(now)
+                    if self._draining and (not seated or now >= self._deadline):
+                        return False
+                    if seated:
+                        return True
+                    self._changed.wait()
+                    self._progress = time.monotonic()
+            self._tell(late, DeadlinePassed())
+            self._fail(rows, DeadlinePassed())
+
+    def _seat(self, now: float) -> bool:
+        """Empty the rows of cancelled sequences and give free rows to those that wait longest; whether any is taken."""
+        for row, run in enumerate(self._rows):
+            if run is not None and run.cancelled:
+                self._leave(row, "abort", now)
+            if self._rows[row] is None and self._waiting:
+                self._rows[row] = run = self._waiting.popleft()
+                run.seated = now
+        return any(run is not None for run in self._rows)
 
     def _read_chunk(self) -> None:
-        """Read the next chunk of one prompt; prompts take turns."""
-        count = len(self._rows)
-        order = [(self._turn + step) % count for step in range(count)]
-        row = next((row for row in order if (run := self._rows[row]) and run.reading), None)
+        """Read the next chunk of one prompt."""
+        row = self._reader.choose(self._rows)
         run = None if row is None else self._rows[row]
         if row is None or run is None:
             return
-        self._turn = row + 1
-        ids = run.task.prompt[run.read : run.read + self.decoder.chunk]
+        fresh = not run.began
         try:
-            logits = self.decoder.prefill(row, ids, run.read, last_only=run.task.prompt_logprobs is None)
+            count, logits = self._reader.read(row, run)
         except Exception as error:
             self._decoder_failed([row], error)
             return
         self._failures = 0
-        self._hand(row, run, partial(run.take_prompt, len(ids)), logits)
+        if fresh:
+            self._observer.began(run)
+        self._observer.passed(count)
+        self._hand(row, run, partial(run.take_prompt, count), logits)
+        self._flush()
+        try:
+            self._reader.keep(row, run, logits)
+        except Exception as error:
+            self._decoder_failed([row], error)
 
     def _decode_step(self) -> None:
         """One token for every sequence that is past its prompt."""
-        seated = [run if run and not run.reading else None for run in self._rows]
+        seated = [run if run and not run.reading and not run.cancelled else None for run in self._rows]
         live = [run is not None for run in seated]
         if not any(live):
             return
@@ -179,44 +241,99 @@ class Engine:
             self._decoder_failed([row for row, alive in enumerate(live) if alive], error)
             return
         self._failures = 0
+        self._observer.passed(sum(live))
         for row, run in enumerate(seated):
             if run is not None:
                 self._hand(row, run, run.take, logits[row])
+        self._flush()
 
     def _hand(self, row: int, run: Running, take: Callable[[np.ndarray], bool], logits: np.ndarray) -> None:
         """Give a sequence its logits; a failure on the way is that sequence's alone."""
         if run.cancelled:
             return
+        before = run.emitted
         try:
             done = take(logits)
         except Exception as error:
             log.exception("sequence %s failed", run.task.id)
-            self._fail([run], error)
-            done = True
+            self._fail([row], error)
+            return
+        now = time.monotonic()
+        if run.emitted > before:
+            self._observer.took(run, now)
+            run.first, run.latest = run.first or now, now
         if done:
-            self._rows[row] = None
+            self._leave(row, run.task.sink.finish or "length", now)
 
-    def _decoder_failed(self, rows: Sequence[int], error: Exception) -> None:
-        """End the sequences that a failed decoder call was for."""
+    def _decoder_failed(self, rows: Iterable[int], error: Exception) -> None:
+        """End what a failed decoder call was for, set the decoder up again, and end what was lost with it."""
         self._failures += 1
-        touched = [run for row in rows if (run := self._rows[row]) is not None]
-        log.error("the decoder failed under %s", ", ".join(run.task.id for run in touched), exc_info=error)
-        for row in rows:
-            self._rows[row] = None
-        self._fail(touched, EngineFailure("the model failed on this request"))
+        self._fail_touched(rows, error)
+        if not self._reset():
+            self._fail_touched([row for row, run in enumerate(self._rows) if run is not None and run.began], error)
 
-    def _fail(self, runs: Iterable[Running], error: Exception) -> None:
+    def _fail_touched(self, rows: Iterable[int], error: Exception) -> None:
+        touched = {row: run.task.id for row in rows if (run := self._rows[row]) is not None}
+        if touched:
+            log.error("the decoder failed under %s", ", ".join(touched.values()), exc_info=error)
+            self._fail(touched, EngineFailure("the model failed on this request"))
+
+    def _reset(self) -> bool:
+        """Make the decoder usable, however often it takes; whether the other rows are unharmed."""
+        unharmed = True
+        while not self._draining:
+            try:
+                return self.decoder.reset() and unharmed
+            except Exception:
+                log.exception("the decoder could not be set up again")
+            unharmed = False
+            self._failures = max(self._failures, PATIENCE)
+            with self._changed:
+                self._changed.wait(PAUSE)
+        return False
+
+    def _fail(self, rows: Iterable[int], error: Exception) -> None:
+        """End the sequences in `rows` and say why."""
+        now = time.monotonic()
+        for row in rows:
+            run = self._rows[row]
+            if run is not None:
+                self._tell([run], error)
+                self._leave(row, "error", now)
+
+    def _tell(self, runs: Iterable[Running], error: Exception) -> None:
         for run in runs:
-            if not run.cancelled:
+            if not run.cancelled and not run.failed:
+                run.failed = True
                 try:
                     run.task.sink.failed(error)
                 except Exception:
                     log.exception("sequence %s could not be told of its failure", run.task.id)
+        self._flush()
 
-    def _drop_all(self) -> list[Running]:
-        """Empty rows and queue; what was in them."""
-        with self._changed:
-            left = [run for run in self._rows if run is not None] + list(self._waiting)
-            self._rows = [None] * len(self._rows)
-            self._waiting.clear()
-        return left
+    def _leave(self, row: int, how: str, now: float) -> None:
+        """Empty a row."""
+        run, self._rows[row] = self._rows[row], None
+        if run is not None:
+            self._observer.ended(run, "error" if run.failed else how, now)
+
+    def _unqueue(self, runs: Collection[Running], how: str) -> None:
+        """Take sequences out of the queue."""
+        if runs:
+            gone = {id(run) for run in runs}
+            self._waiting = deque(run for run in self._waiting if id(run) not in gone)
+            now = time.monotonic()
+            for run in runs:
+                self._observer.ended(run, how, now)
+
+    def _watch(self) -> None:
+        """Where the decoder does not come back, say so, and let nobody wait for it."""
+        while not self._over.wait(min(self._stall_seconds / 4, 5.0)):
+            if self._stalled():
+                with self._changed:
+                    stuck = [run for run in self._rows if run is not None and not run.failed]
+                if stuck:
+                    ids = ", ".join(run.task.id for run in stuck)
+                    log.error("the decoder has not answered for %.0f s; under it: %s", self._stall_seconds, ids)
+                    self._tell(stuck, EngineFailure("the model does not answer"))
+                    self.cancel(stuck)

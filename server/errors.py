@@ -59,6 +59,11 @@ def stopping() -> ApiError:
     return ApiError("the server is stopping", status=503, type="server_error", headers={"retry-after": "5"})
 
 
+def too_slow() -> ApiError:
+    """504: the request was not answered in the time that requests have."""
+    return ApiError("the request took longer than this server allows", status=504, type="server_error", code="timeout")
+
+
 def failed(message: str) -> ApiError:
     """500: our own failure; `message` holds nothing internal."""
     return ApiError(message, status=500, type="server_error")

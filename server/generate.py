@@ -35,6 +35,11 @@ class _Sink:
         self._answer = answer
         self._show = show
 
+    finish = None
+
+    def began(self, cached: int) -> None:
+        """Nothing was kept."""
+
     def scored(self, prompt: Sequence[Scored]) -> None:
         """Prompt scores are not asked for."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -29,11 +31,15 @@ class Plan:
 
 @frozen
 class Part:
-    """What choice `index` gained. The first part of a choice has the prompt's scores, if they were asked for."""
+    """What choice `index` gained. The first part of a choice has the prompt's scores, if they were asked for.
+
+    `cached` of the prompt's tokens were known from an earlier prompt.
+    """
 
     index: int
     delta: Delta
     prompt: tuple[Scored, ...] = ()
+    cached: int = 0
 
 
 class _Choice:
@@ -44,6 +50,11 @@ class _Choice:
         self._answer = answer
         self._put = put
         self._prompt: list[Scored] = []
+        self._cached = 0
+        self.finish: str | None = None
+
+    def began(self, cached: int) -> None:
+        self._cached = cached
 
     def scored(self, prompt: Sequence[Scored]) -> None:
         self._prompt += prompt
@@ -59,24 +70,57 @@ class _Choice:
         self._put(error)
 
     def _pass(self, delta: Delta) -> None:
-        self._put(Part(self._index, delta, tuple(self._prompt)))
+        self.finish = delta.finish
+        self._put(Part(self._index, delta, tuple(self._prompt), self._cached))
         self._prompt.clear()
+
+
+class Wakeups:
+    """Wakes event loops for what the engine has made: once a pass, however many requests are in it."""
+
+    def __init__(self) -> None:
+        self._due: deque[Generation] = deque()
+
+    def add(self, generation: Generation) -> None:
+        """Any thread: there is something for `generation`, which `flush` will tell it."""
+        self._due.append(generation)
+
+    def flush(self) -> None:
+        """Any thread: wake all that are due. Never waits."""
+        due: dict[asyncio.AbstractEventLoop, list[Generation]] = {}
+        while self._due:
+            generation = self._due.popleft()
+            due.setdefault(generation.loop, []).append(generation)
+        for loop, woken in due.items():
+            try:
+                loop.call_soon_threadsafe(_wake, woken)
+            except RuntimeError:  # the loop is closed: nobody is left to read
+                for generation in woken:
+                    generation.cancel()
+
+
+def _wake(woken: list[Generation]) -> None:
+    for generation in woken:
+        generation.wake()
 
 
 class Generation:
     """The choices of one request: start it, read its parts, and always `cancel` in the end (harmless when it is over).
 
-    To be used on one event loop. `start` raises what `Engine.submit` raises.
+    To be used on one event loop. `wakeups` is what the engine flushes, and `seconds` how long all of it may take.
     """
 
-    def __init__(self, engine: Engine, name: str, plans: Sequence[Plan], piece: Callable[[int], bytes]) -> None:
+    def __init__(self, engine: Engine, wakeups: Wakeups, name: str, plans: Sequence[Plan],
+                 piece: Callable[[int], bytes], seconds: float = math.inf) -> None:  # fmt: skip
+        self.loop = asyncio.get_running_loop()
         self._engine = engine
+        self._wakeups = wakeups
         self._left = len(plans)
         self._runs: list[Running] = []
-        self._loop = asyncio.get_running_loop()
         self._items: deque[Part | Exception] = deque()
-        self._ready = asyncio.Event()
+        self._waiter: asyncio.Future[bool] | None = None
         self._told = False
+        self._deadline = time.monotonic() + seconds
         self._tasks = [self._task(name, index, plan, piece) for index, plan in enumerate(plans)]
 
     def _task(self, name: str, index: int, plan: Plan, piece: Callable[[int], bytes]) -> Task:
@@ -88,10 +132,11 @@ class Generation:
             sink=_Choice(index, Answer(plan.limits, piece), self._put),
             logprobs=plan.logprobs,
             prompt_logprobs=plan.prompt_logprobs,
+            deadline=self._deadline,
         )
 
     def start(self) -> None:
-        """Queue all choices, or none."""
+        """Queue all choices, or none. Raises what `Engine.submit` raises."""
         self._runs = self._engine.submit(self._tasks)
 
     def cancel(self) -> None:
@@ -100,29 +145,45 @@ class Generation:
             self._engine.cancel(self._runs)
 
     def _put(self, item: Part | Exception) -> None:
-        """Engine's thread: hand over an item. Never waits; wakes the loop once for all that it has not fetched."""
+        """Engine's thread: hand over an item, which `Wakeups.flush` tells of unless the loop knows of one already."""
         self._items.append(item)
         if not self._told:
             self._told = True
-            try:
-                self._loop.call_soon_threadsafe(self._ready.set)
-            except RuntimeError:  # the loop is closed: nobody is left to read
-                self._engine.cancel(self._runs)
+            self._wakeups.add(self)
+
+    def wake(self) -> None:
+        """There is something to fetch."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(True)
 
     async def parts(self, idle: float | None = None) -> AsyncIterator[list[Part]]:
         """All that came since the last turn, at most one part a choice, until every choice is finished.
 
         With `idle`, an empty list after so many seconds without anything. Raises what a sequence failed with.
         """
-        while self._left:
-            try:
-                await asyncio.wait_for(self._ready.wait(), idle)
-            except TimeoutError:
-                yield []
-                continue
-            self._ready.clear()
-            self._told = False
-            yield self._fetch()
+        alarm = None if idle is None else _Alarm(self.loop, idle, self._nothing)
+        try:
+            while self._left:
+                if not self._items:
+                    self._waiter = self.loop.create_future()
+                    # What comes from here on wakes the waiter; what came just before is seen here.
+                    self._told = False
+                    waited = not self._items and not await self._waiter
+                    if not self._items:
+                        if waited:
+                            yield []
+                        continue
+                self._told = False
+                yield self._fetch()
+                if alarm is not None:
+                    alarm.put_off()
+        finally:
+            if alarm is not None:
+                alarm.stop()
+
+    def _nothing(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(False)
 
     def _fetch(self) -> list[Part]:
         fetched: dict[int, list[Part]] = {}
@@ -132,13 +193,35 @@ class Generation:
                 if not fetched:
                     raise item
                 self._items.appendleft(item)  # what came before it goes first
-                self._ready.set()
                 break
             fetched.setdefault(item.index, []).append(item)
             self._left -= item.delta.finish is not None
         return [join(parts) for parts in fetched.values()]
 
 
+class _Alarm:
+    """Calls `ring` every `seconds` in which it is not put off, with few timers for many times that it is."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, ring: Callable[[], None]) -> None:
+        self._loop, self._seconds, self._ring = loop, seconds, ring
+        self._due = loop.time() + seconds
+        self._timer = loop.call_at(self._due, self._rings)
+
+    def put_off(self) -> None:
+        self._due = self._loop.time() + self._seconds
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _rings(self) -> None:
+        if self._loop.time() >= self._due:
+            self._ring()
+            self.put_off()
+        self._timer = self._loop.call_at(self._due, self._rings)
+
+
 def join(parts: Sequence[Part]) -> Part:
     """Consecutive parts of one choice as one."""
-    return Part(parts[0].index, merge(part.delta for part in parts), parts[0].prompt)
+    if len(parts) == 1:
+        return parts[0]
+    return Part(parts[0].index, merge(part.delta for part in parts), parts[0].prompt, parts[0].cached)

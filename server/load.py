@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 # Where configurations say how long a sequence may be.
 _LONGEST = ("max_position_embeddings", "text_config.max_position_embeddings", "model_max_length")
 
+# Prompts are read in passes of one size, whose results do not depend on where a conversation was cut: what an earlier
+# request left can be built upon. Small enough for short messages, and large enough that weights are read seldom.
+SERVING_SPAN = 32
+
 
 class CannotOpen(Exception):
     """A model cannot be opened as it was asked for; the text says why, for people."""
@@ -130,7 +134,9 @@ def _reference(binding: Binding, name: str, rows: int, context: int, ahead: bool
     with loading(f"Loading {name}") as progress:
         same = {alias[0]: key[0] for alias, key in binding.aliases.items()}
         values = _values(binding, progress)
-        decoder = ReferenceDecoder(binding.instance, values, rows=rows, context=context, same=same)
+        decoder = ReferenceDecoder(
+            binding.instance, values, rows=rows, context=context, same=same, span=SERVING_SPAN if ahead else None
+        )
     if ahead:
         decoder.compile()
     return decoder

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from .engine import EngineFailure
-from .errors import ApiError, failed
+from .engine import DeadlinePassed, EngineFailure, NotAccepting
+from .errors import ApiError, failed, stopping, too_slow
 from .generation import Generation, Part, join
 from .shapes import Shape, Usage
 
@@ -67,6 +67,10 @@ def as_api_error(error: Exception) -> ApiError:
     """What a client is told of a failure."""
     if isinstance(error, ApiError):
         return error
+    if isinstance(error, NotAccepting):
+        return stopping()
+    if isinstance(error, DeadlinePassed):
+        return too_slow()
     if isinstance(error, EngineFailure):
         return failed(str(error))
     return failed("the server failed on this request")
@@ -94,7 +98,12 @@ async def _collect(shape: Shape, generation: Generation) -> list[Part]:
 
 
 def _usage(shape: Shape, parts: list[Part]) -> Usage:
-    return Usage(shape.prompt_tokens, sum(len(part.delta.tokens) for part in parts))
+    return Usage(shape.prompt_tokens, sum(len(part.delta.tokens) for part in parts), cached_tokens(shape, parts))
+
+
+def cached_tokens(shape: Shape, parts: Iterable[Part]) -> int:
+    """How many of the prompts' tokens were known, each prompt counted once: by its first choice."""
+    return sum(part.cached for part in parts if part.index % shape.params.n == 0)
 
 
 class EventStream(Response):
@@ -140,7 +149,7 @@ class EventStream(Response):
 
     async def _events(self) -> AsyncIterator[bytes]:
         shape, params = self._shape, self._shape.params
-        completion = 0
+        completion = cached = 0
         begun: set[int] = set()
         opened = False
         async for parts in self._generation.parts(KEEP_ALIVE):
@@ -150,15 +159,16 @@ class EventStream(Response):
                     yield _event(chunk)
             if not parts:
                 yield b": keep-alive\n\n"
+            cached += cached_tokens(shape, [part for part in parts if part.index not in begun])
             for part in parts:
                 completion += len(part.delta.tokens)
                 for chunk in shape.chunks(part, part.index not in begun):
                     if params.continuous_usage:
-                        chunk["usage"] = Usage(shape.prompt_tokens, completion).body()
+                        chunk["usage"] = Usage(shape.prompt_tokens, completion, cached).body()
                     yield _event(chunk)
                 begun.add(part.index)
         if params.include_usage:
-            yield _event(shape.closing(Usage(shape.prompt_tokens, completion)))
+            yield _event(shape.closing(Usage(shape.prompt_tokens, completion, cached)))
         yield DONE
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -14,6 +16,13 @@ from .scores import Scored, score
 
 class Sink(Protocol):
     """Takes what a sequence gives. Called on the engine's thread, so it must not block."""
+
+    @property
+    def finish(self) -> str | None:
+        """How the answer ended, once it has."""
+
+    def began(self, cached: int) -> None:
+        """The prompt is being read, but for `cached` tokens of it that were kept from before."""
 
     def scored(self, prompt: Sequence[Scored]) -> None:
         """The scores of the prompt's tokens, in order; in several parts where the prompt is read in several."""
@@ -34,6 +43,7 @@ class Task:
 
     `prompt` has at least one id and, with `max_tokens`, no more than the context. `logprobs` is the number of likeliest
     tokens to give with each token of the answer, `prompt_logprobs` with each of the prompt; None for no scores.
+    `deadline` is when the sequence fails if it has not ended, in seconds of `time.monotonic`.
     """
 
     id: str
@@ -43,6 +53,7 @@ class Task:
     sink: Sink = field(repr=False)
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    deadline: float = math.inf
 
 
 class NotFinite(ArithmeticError):
@@ -50,12 +61,21 @@ class NotFinite(ArithmeticError):
 
 
 class Running:
-    """A task under way: `read` of its prompt's tokens are in the decoder, `length` of all of its tokens."""
+    """A task under way: `read` of its prompt's tokens are in the decoder, `cached` of them from an earlier prompt.
+
+    `queued`, `seated`, `first` and `latest` are when it came, got a row, gave its first and its latest token.
+    """
 
     def __init__(self, task: Task, vocab: int) -> None:
         self.task = task
         self.cancelled = False
+        # Whether its sink was told of a failure.
+        self.failed = False
+        self.began = False
         self.read = 0
+        self.cached = 0
+        self.queued = time.monotonic()
+        self.seated = self.first = self.latest = 0.0
         self.emitted = 0
         self.last = task.prompt[-1]
         self._sampler = Sampler(task.sampling, vocab, task.prompt)
@@ -70,12 +90,18 @@ class Running:
         """Where the last emitted token goes."""
         return len(self.task.prompt) + self.emitted - 1
 
+    def resume(self, length: int) -> None:
+        """The first `length` tokens of the prompt are in the decoder already."""
+        self.read = self.cached = length
+
     def take_prompt(self, count: int, logits: np.ndarray) -> bool:
         """Account for the next `count` prompt tokens; true when the task is finished.
 
         `logits` `[n, vocab]` are those of all of them, or of the last where no prompt scores are wanted.
         """
         task, first = self.task, self.read
+        if first == self.cached:
+            task.sink.began(self.cached)
         self.read += count
         if task.prompt_logprobs is not None:
             scores = [Scored(task.prompt[0])] if first == 0 else []
@@ -98,3 +124,8 @@ class Running:
         wanted = self.task.logprobs
         scored = Scored(self.last) if wanted is None else score(logits, self.last, wanted)
         return self.task.sink.emitted([scored]) or self.emitted >= self.task.max_tokens
+
+    def turn_end(self, ends: frozenset[int]) -> int:
+        """Where the last whole turn of the conversation in the prompt ends; 0 where there is none."""
+        prompt = self.task.prompt
+        return next((at for at in range(len(prompt), 0, -1) if prompt[at - 1] in ends), 0)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import sys
+from typing import Any
 
 from ..dsl.decoder import Decoder
 from .app import build_app
 from .engine import Engine
 from .files import TextFiles
+from .generation import Wakeups
 from .http import listen, serve_until_signal
 from .load import CannotOpen, open_model
+from .observer import Observer
 from .params import Rules, default_sampling
 from .service import Service
 from .template import load_template
@@ -53,15 +57,24 @@ def serve_model(args: argparse.Namespace) -> None:
         engine.join(10)
 
 
-def build_service(decoder: Decoder, files: TextFiles, name: str, *, max_waiting: int = 256) -> Service:
-    """The service for a decoder, its engine not started. Raises `UnreadableFile` for a broken tokenizer or template."""
+def build_service(
+    decoder: Decoder, files: TextFiles, name: str, *, seconds: float = math.inf, observer: Observer | None = None,
+    **engine_options: Any,
+) -> Service:  # fmt: skip
+    """The service for a decoder, its engine not started. Raises `UnreadableFile` for a broken tokenizer or template.
+
+    `seconds` is how long a request may take; the other options are those of `Engine`.
+    """
     tokenizer = load_tokenizer(files)
+    ends = tuple(token for token in end_ids(files, tokenizer) if token < decoder.vocab)
     rules = Rules(
         model=name,
         vocab=decoder.vocab,
         context=decoder.context,
         texts=tokenizer is not None,
-        end_ids=tuple(token for token in end_ids(files, tokenizer) if token < decoder.vocab),
+        end_ids=ends,
         defaults=default_sampling(files.generation_config),
     )
-    return Service(Engine(decoder, max_waiting=max_waiting), rules, tokenizer, load_template(files))
+    wakeups = Wakeups()
+    engine = Engine(decoder, turn_ids=ends, observer=observer, flush=wakeups.flush, **engine_options)
+    return Service(engine, rules, tokenizer, load_template(files), wakeups, seconds)

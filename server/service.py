@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +15,7 @@ from .chat import ChatShape, read_chat, render_chat, shape_chat
 from .completions import CompletionRequest, CompletionShape, read_completion
 from .engine import Engine, NotAccepting, QueueFull
 from .errors import ApiError, bad_request, overloaded, stopping
-from .generation import Generation, Plan
+from .generation import Generation, Plan, Wakeups
 from .jsonbody import Fields
 from .params import Rules, check_ids, check_model
 from .sampling import Sampling
@@ -36,6 +37,9 @@ class Service:
     rules: Rules
     tokenizer: Tokenizer | None = field(repr=False)
     template: ChatTemplate | None = field(repr=False)
+    wakeups: Wakeups = field(repr=False)
+    # How long a request may take.
+    seconds: float = math.inf
     created: int = field(factory=lambda: int(time.time()))
 
     def card(self) -> dict[str, Any]:
@@ -77,7 +81,7 @@ class Service:
         """Queue a request's sequences. Raises `ApiError` 429 or 503. To be called on the event loop."""
         tokenizer, skip = self.tokenizer, shape.params.skip_special_tokens
         piece = _no_text if tokenizer is None else partial(tokenizer.piece, skip_special_tokens=skip)
-        generation = Generation(self.engine, shape.id, shape.plans, piece)
+        generation = Generation(self.engine, self.wakeups, shape.id, shape.plans, piece, self.seconds)
         try:
             generation.start()
         except QueueFull:

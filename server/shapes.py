@@ -37,17 +37,25 @@ def new_id(kind: str) -> str:
 
 @frozen
 class Usage:
-    """Token counts of a request."""
+    """Token counts of a request; `cached` of the prompt's were known from earlier requests.
+
+    `reasoning` of the completion's are reasoning; None where the model has none.
+    """
 
     prompt: int
     completion: int
+    cached: int = 0
+    reasoning: int | None = None
 
-    def body(self) -> dict[str, int]:
+    def body(self) -> dict[str, Any]:
         """The `usage` object."""
+        thought = {} if self.reasoning is None else {"completion_tokens_details": {"reasoning_tokens": self.reasoning}}
         return {
             "prompt_tokens": self.prompt,
             "completion_tokens": self.completion,
             "total_tokens": self.prompt + self.completion,
+            "prompt_tokens_details": {"cached_tokens": self.cached},
+            **thought,
         }
 
 
@@ -69,6 +77,9 @@ class Shape(Protocol):
     @property
     def prompt_tokens(self) -> int:
         """The tokens of all prompts, each counted once."""
+
+    def piece(self, token: int) -> bytes | str:
+        """What a token adds to the text of an answer."""
 
     def whole(self, parts: Sequence[Part], usage: Usage) -> dict[str, Any]:
         """The whole response; `parts` has one part a choice, in order."""

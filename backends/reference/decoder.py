@@ -9,16 +9,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ...dsl.decoder import Saved
 from ...dsl.instance import Instance
 from . import step as steps
 from .compilation import compiled
+from .keeping import Keeper, KeptRow
 from .loading import Values, load
 from .states import Arrays, plan
 from .step import Taps
 from .weights import Weights
 
-# Passes of more tokens are padded to one of these, or to the decoder's chunk.
-_SPANS = (1, 8, 64)
+# A prefill is made of passes of so many tokens, or of the decoder's chunk.
+_SPANS = (1, 8, 32)
+# What a pass costs beside its tokens, in tokens: the weights are read.
+_OVERHEAD = 12
 
 type _Compiled = Callable[..., tuple[Arrays, tuple[jax.Array, dict[str, jax.Array]]]]
 
@@ -28,22 +32,31 @@ class ReferenceDecoder:
 
     `weights` are names, layers and values, in any order; `same` names weights that are another. With `taps` (by
     name, a carried value and the layers before which it is wanted) the last call's are in `tapped`, f32 or bf16
-    `[rows, tokens, count, ...]`.
+    `[rows, tokens, count, ...]`. With `span` every pass of a prefill runs the one program for so many tokens: then a
+    sequence's bits do not depend on where it was cut, and rows can be saved.
     """
 
     def __init__(
         self, instance: Instance, weights: Values | Weights, *, rows: int = 1, context: int = 2048, chunk: int = 128,
-        same: Mapping[str, str] | None = None, taps: Taps | None = None,
+        same: Mapping[str, str] | None = None, taps: Taps | None = None, span: int | None = None,
     ) -> None:  # fmt: skip
         self.instance, self.rows, self.context = instance, rows, context
         self.chunk = min(chunk, context)
-        self.spans = (*(n for n in _SPANS if n < self.chunk), self.chunk)
+        self.spans = (*(n for n in _SPANS if n < self.chunk), self.chunk) if span is None else (min(span, self.chunk),)
         self.room = plan(instance, rows, context, self.chunk)
         self.weights = weights if isinstance(weights, Weights) else load(instance, weights, same)
         self.taps = taps or {}
         self.tapped: dict[str, np.ndarray[Any, Any]] = {}
         self._programs: dict[tuple[int, int, bool], _Compiled] = {}
         self._states = self.room.empty()
+        self._keeper = Keeper(self.room, context)
+        # For each row, how many tokens it holds if only the one program of `span` has written them.
+        self._held: list[int | None] = [None] * rows
+
+    @property
+    def cuts(self) -> bool:
+        """Whether less of a row can be restored than was saved."""
+        return self._keeper.cuts
 
     @property
     def vocab(self) -> int:
@@ -51,11 +64,36 @@ class ReferenceDecoder:
         return self.instance.length(self.instance.model.steps[""].types["logits"].shape[0])
 
     def compile(self) -> None:
-        """Compile all that `decode` and `prefill` can need, so that no later call waits for it."""
+        """Compile all that `decode` and `prefill` with `last_only` can need, so that no later call waits for it."""
         self._program(self.rows, 1, False)
         for span in self.spans:
-            for last_only in (False, True):
-                self._program(1, span, last_only)
+            self._program(1, span, True)
+        if len(self.spans) == 1:
+            self._states = self._keeper.compile(self._states)
+
+    def save(self, row: int) -> KeptRow | None:
+        """What `row` holds after prefills with `last_only`, if all of their passes ran the same program."""
+        held = self._held[row]
+        return None if held is None else self._keeper.take(self._states, row, held)
+
+    def restore(self, row: int, saved: Saved, length: int) -> None:
+        """Make `row` hold the first `length` tokens of what was saved, all of them unless `cuts`."""
+        part = length < saved.length
+        if not isinstance(saved, KeptRow) or not 0 < length <= saved.length or (part and not self.cuts):
+            raise ValueError(f"cannot restore {length} tokens of {saved.length}")
+        self._states = self._keeper.put(self._states, row, saved)
+        self._held[row] = length
+
+    def reset(self) -> bool:
+        """Make the decoder usable after a call that failed; false if all rows are empty now.
+
+        A call gives its rows' memory away, and has it back only where it ends well or fails before it begins.
+        """
+        if not any(array.is_deleted() for array in self._states.values()):
+            return True
+        self._states = self.room.empty()
+        self._held = [None] * self.rows
+        return False
 
     def prefill(self, row: int, ids: Sequence[int], start: int, last_only: bool = False) -> np.ndarray[Any, Any]:
         """Read `ids` (1..chunk of them) into `row` at positions `start ..`; f32 logits `[len(ids), vocab]`.
@@ -65,12 +103,31 @@ class ReferenceDecoder:
         count = len(ids)
         if not 1 <= count <= self.chunk or not 0 <= start <= self.context - count or not 0 <= row < self.rows:
             raise ValueError(f"cannot read {count} ids at {start} into row {row}")
-        span = next(n for n in self.spans if n >= count)
-        tokens = np.zeros((1, span), np.int32)
-        tokens[0, :count] = ids
-        logits = self._run(self._program(1, span, last_only), tokens, [start], [count], row)
-        self.tapped = {name: value[:, :count] for name, value in self.tapped.items()}
-        return logits[0] if last_only else logits[0, :count]
+        same = last_only and len(self.spans) == 1 and (start == 0 or self._held[row] == start)
+        self._held[row] = None
+        logits, tapped, at = [], [], 0
+        for span, real in self._passes(count):
+            tokens = np.zeros((1, span), np.int32)
+            tokens[0, :real] = ids[at : at + real]
+            found = self._run(self._program(1, span, last_only), tokens, [start + at], [real], row)[0]
+            logits.append(found if last_only else found[:real])
+            tapped.append({name: value[:, :real] for name, value in self.tapped.items()})
+            at += real
+        self.tapped = {name: np.concatenate([each[name] for each in tapped], axis=1) for name in self.taps}
+        self._held[row] = start + count if same else None
+        return logits[-1] if last_only or len(logits) == 1 else np.concatenate(logits)
+
+    def _passes(self, count: int) -> list[tuple[int, int]]:
+        """The cheapest passes over `count` tokens: span and real tokens of each; only the last one is padded."""
+        best: list[tuple[int, list[tuple[int, int]]]] = [(0, [])]
+        for n in range(1, count + 1):
+            padded = next((span for span in self.spans if span >= n), None)
+            options = [] if padded is None else [(padded + _OVERHEAD, [(padded, n)])]
+            for span in (span for span in self.spans if span < n):
+                cost, rest = best[n - span]
+                options.append((cost + span + _OVERHEAD, [(span, span), *rest]))
+            best.append(min(options, key=lambda option: option[0]))
+        return best[count][1]
 
     def decode(self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool]) -> np.ndarray[Any, Any]:
         """One token for each live row (lists of `rows`); f32 logits `[rows, vocab]`, undefined where not live."""
@@ -79,6 +136,7 @@ class ReferenceDecoder:
         if len(chosen) != self.rows or (start < 0).any() or (start >= self.context).any():
             raise ValueError(f"positions {list(positions)} for {self.rows} rows of {self.context}")
         ids = np.where(chosen, np.asarray(tokens, np.int32), 0)
+        self._held = [None if alive else held for alive, held in zip(chosen, self._held, strict=True)]
         return self._run(self._program(self.rows, 1, False), ids[:, None], start, chosen, 0)[:, 0]
 
     def _run(self, program: _Compiled, tokens: np.ndarray[Any, Any], start: Any, lengths: Any, row: int) -> (

@@ -7,6 +7,22 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from attrs import frozen
+
+
+@frozen
+class FakeSaved:
+    """A kept row."""
+
+    tokens: tuple[int, ...]
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def nbytes(self) -> int:
+        return 1000 * self.length
 
 
 class FakeDecoder:
@@ -25,6 +41,7 @@ class FakeDecoder:
         *,
         delay: float = 0.0,
         logits_of: Callable[[Sequence[int]], np.ndarray] | None = None,
+        cuts: bool = True,
     ) -> None:
         self.rows, self.context, self.vocab, self.chunk = rows, context, vocab, chunk
         self.delay = delay
@@ -32,6 +49,9 @@ class FakeDecoder:
         self.gate = threading.Event()
         self.gate.set()
         self.fail_next = 0
+        self.cuts = cuts
+        self.unharmed = True
+        self.fail_resets = 0
         self._logits_of = logits_of or self.hashed
         self._held: list[list[int]] = [[] for _ in range(rows)]
         self._busy = threading.Lock()
@@ -65,6 +85,28 @@ class FakeDecoder:
                 self._add(row, tokens[row])
                 out[row] = self._logits_of(self._held[row])
         return out
+
+    def save(self, row: int) -> FakeSaved:
+        """As the protocol says."""
+        self._enter("save", (row, len(self._held[row])))
+        return FakeSaved(tuple(self._held[row]))
+
+    def restore(self, row: int, saved: FakeSaved, length: int) -> None:
+        """As the protocol says."""
+        self._enter("restore", (row, length))
+        assert 0 < length <= saved.length
+        assert self.cuts or length == saved.length
+        self._held[row] = list(saved.tokens[:length])
+
+    def reset(self) -> bool:
+        """As the protocol says; `unharmed` is whether rows survive."""
+        self.calls.append(("reset", ()))
+        if self.fail_resets:
+            self.fail_resets -= 1
+            raise RuntimeError("still on fire")
+        if not self.unharmed:
+            self._held = [[] for _ in range(self.rows)]
+        return self.unharmed
 
     def _add(self, row: int, token: int) -> None:
         assert 0 <= token < self.vocab

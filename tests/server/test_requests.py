@@ -136,4 +136,9 @@ def test_a_prompt_that_does_not_fit_is_told_both_numbers(server: Running, path: 
     assert (error["param"], error["code"]) == ("max_tokens", "context_length_exceeded")
 
     full = server.post("/v1/completions", {**TEXT, "prompt": [5] * 255, "max_tokens": 1, "ignore_eos": True})
-    assert full.json()["usage"] == {"prompt_tokens": 255, "completion_tokens": 1, "total_tokens": 256}
+    assert full.json()["usage"] == {
+        "prompt_tokens": 255,
+        "completion_tokens": 1,
+        "total_tokens": 256,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
