@@ -89,4 +89,6 @@ def _grouping(node: Tree[Token]) -> Refusal | None:
 def glued(before: Token, after: Token) -> Refusal:
     """`2MiB`, or `sized` where only `size d` can be meant."""
     start, end = before.start_pos or 0, after.end_pos or 0
-    return Refusal("E022", f"`{after}` needs a space before it", start, end, f"write `{before} {after}`", (before, after))
+    return Refusal(
+        "E022", f"`{after}` needs a space before it", start, end, f"write `{before} {after}`", (before, after)
+    )

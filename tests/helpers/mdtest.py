@@ -29,7 +29,10 @@ _MARK = re.compile(r"^( *)(.*?) *#: (\w+)$", re.MULTILINE)
 
 @define
 class Case:
-    """One test of a page. `snapshot` is where its printed text stands in the page."""
+    """One test of a page: blocks with their options, where `with` is what a base's line is replaced with.
+
+    `config` says whether its sizes are taken; `snapshot` is where the printed text stands in the page.
+    """
 
     name: str
     blocks: list[tuple[dict[str, str], str]] = field(factory=list)
@@ -67,10 +70,10 @@ def cases(page: str) -> list[Case]:
             continue
         if not found or found[-1].name != name:
             found.append(Case(name))
-        if language == "mks":
-            found[-1].blocks.append((options, base if "at" in options else match[2]))
-            if "at" in options:
-                found[-1].blocks[-1] = ({**options, "with": match[2]}, base)
+        if language == "mks" and "at" in options:
+            found[-1].blocks.append(({**options, "with": match[2]}, base))
+        elif language == "mks":
+            found[-1].blocks.append((options, match[2]))
         elif language == "json":
             found[-1].config = ("adopt" in options, match[2])
         else:
