@@ -18,6 +18,9 @@ type Array = np.ndarray[Any, Any]
 # A weight's qualified name, its layer (`None` for the model's own) and its values.
 type Values = Iterable[tuple[str, int | None, Array]]
 
+# Compilers write the loops of smaller products out, and then sum in another order than in a larger one.
+_FEWEST_ROWS = 16
+
 _DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16)}
 
 
@@ -68,7 +71,7 @@ def _room(instance: Instance, groups: tuple[tuple[str, ...], ...], same: Mapping
 
 
 def shared_operands(instance: Instance) -> tuple[tuple[str, ...], ...]:
-    """Weights of a part that multiply one and the same value, in groups of two or more."""
+    """Weights of a part that multiply one and the same value, in groups of two or more, the smallest excepted."""
     groups, taken = [], set[str]()
     for part in instance.model.parts.values():
         found: dict[tuple[str, int, str], list[str]] = {}
@@ -80,7 +83,7 @@ def shared_operands(instance: Instance) -> tuple[tuple[str, ...], ...]:
                     if name is None or operand is None or name in taken:
                         continue
                     weight = instance.model.weights[name]
-                    if weight.part == part.name:
+                    if weight.part == part.name and instance.length(weight.shape[0]) >= _FEWEST_ROWS:
                         taken.add(name)
                         key = (operand.name, version.get(operand.name, 0), instance.dtype(weight.type))
                         found.setdefault(key, []).append(name)

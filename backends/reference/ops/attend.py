@@ -8,12 +8,14 @@ from jax import lax
 
 from ..caches import TILE, Cache, Index
 from .attention import Running, by_row, nothing, over, result, see
+from .matmul import FEW
 from .sums import sums
 
 POSITION_AXES = {"keys": 1, "values": 1}
 
-# Up to so many queries a head, passes over a tile are faster than matrix products.
-_FEW = 8
+# So many queries share one pass over a tile's keys, and up to so many passes are written out head by head.
+_TOGETHER = 8
+_PASSES = 32
 
 
 def attend(q: jax.Array, keys: Cache, values: Cache, *, scale: float, position: jax.Array,
@@ -33,7 +35,7 @@ def attend(q: jax.Array, keys: Cache, values: Cache, *, scale: float, position: 
 
         def tile(i: Index, so_far: Running) -> Running:
             seen = keys.sees(keys.held(i * TILE + jnp.arange(TILE), newest), position[r][:, None])
-            return see_tile(so_far, queries, keys, values, r, i, jnp.tile(seen, (h // kv, 1)))
+            return see_tile(so_far, queries, keys, values, r, i, jnp.tile(seen, (h // kv, 1)), few=b * t <= FEW)
 
         tiles = keys.tiles(position[r, 0], jnp.where(lengths[r] > 0, newest, -1))
         return result(over(tiles, tile, nothing(queries.shape[:2], v)))
@@ -54,14 +56,16 @@ def by_token(values: jax.Array, t: int) -> jax.Array:
 
 
 def see_tile(so_far: Running, queries: jax.Array, keys: Cache, values: Cache, row: Index, i: Index,
-             seen: jax.Array) -> Running:  # fmt: skip
-    """Go on by tile `i` of a row's cache: `queries [kv, m, w]`, `seen` broadcasts to `[m, TILE]`."""
+             seen: jax.Array, *, few: bool) -> Running:  # fmt: skip
+    """Go on by tile `i` of a row's cache: `queries [kv, m, w]`, `seen` broadcasts to `[m, TILE]`.
+
+    A pass of `few` tokens does without matrix products, which would interrupt its loop over the layers.
+    """
     k = keys.tile(row, i * TILE)
-    if queries.shape[1] > _FEW:
-        scores = jnp.einsum("kmw,knw->kmn", queries, k)
+    if not few:
         v = values.tile(row, i * TILE)
+        scores = jnp.einsum("kmw,knw->kmn", queries, k)
         return see(so_far, scores, seen, lambda weights, value: value + jnp.einsum("kmn,knv->kmv", weights, v))
-    scores = jnp.stack([jnp.stack(sums([k[head] * q for q in queries[head]])) for head in range(len(k))])
 
     def blend(weights: jax.Array, value: jax.Array) -> jax.Array:
         by_position = weights.transpose(2, 0, 1)[..., None]
@@ -71,4 +75,17 @@ def see_tile(so_far: Running, queries: jax.Array, keys: Cache, values: Cache, ro
 
         return lax.fori_loop(0, TILE, one, value)
 
-    return see(so_far, scores, seen, blend)
+    return see(so_far, _scores(queries, k), seen, blend)
+
+
+def _scores(queries: jax.Array, keys: jax.Array) -> jax.Array:
+    """`queries [kv, m, w]` and `keys [kv, n, w]` to `[kv, m, n]`."""
+    kv, m, _ = queries.shape
+    groups = [queries[:, at : at + _TOGETHER] for at in range(0, m, _TOGETHER)]
+    if kv * len(groups) > _PASSES:
+        every = [sums([keys * group[:, j, None] for j in range(group.shape[1])]) for group in groups]
+        return jnp.stack([score for group in every for score in group], axis=1)
+    return jnp.stack([
+        jnp.stack([score for group in groups for score in sums([keys[head] * q for q in group[head]])])
+        for head in range(kv)
+    ])  # fmt: skip

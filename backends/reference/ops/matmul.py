@@ -9,8 +9,8 @@ from jax import lax
 from ..caches import Index
 from .sums import sums
 
-# Up to here reading the matrix costs more than the arithmetic.
-FEW = 8
+# Passes of up to so many tokens are one loop over the layers without calls of a library of matrix products.
+FEW = 16
 # So many vectors are multiplied in one pass over the matrix.
 _TOGETHER = 4
 # A larger matrix is read in blocks of up to so many rows.
@@ -46,9 +46,15 @@ def _by_blocks(w: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def _few(w: jax.Array, x: jax.Array) -> jax.Array:
-    """One pass over `w` for all of `x [n, in]`; several of its rows at once share the loads of `x`."""
+    """One pass over `w` for all of `x [n, in]`; several of its rows at once share the loads of `x`.
+
+    How many never depends on `w`, as the order of a sum does on it: weights side by side give the bits they give alone.
+    """
     out = w.shape[0]
-    strands = next(n for n in (4 if len(x) == 1 else 2, 2, 1) if out % n == 0)
-    part = out // strands
-    found = sums([w[i * part : (i + 1) * part].astype(jnp.float32) * row for row in x for i in range(strands)])
-    return jnp.stack(found).reshape(len(x), out)
+    strands = 4 if len(x) == 1 else 2
+    part = -(-out // strands)
+    starts = [max(0, min(i * part, out - part)) for i in range(strands)]
+    found = sums([w[at : at + part].astype(jnp.float32) * row for row in x for at in starts])
+    own = [max(0, min(part, out - i * part)) for i in range(strands)]  # the last strands may overlap those before
+    rows = [[found[r * strands + i][part - own[i] :] for i in range(strands)] for r in range(len(x))]
+    return jnp.stack([jnp.concatenate(row) for row in rows])
