@@ -62,10 +62,14 @@ def merge(deltas: Iterable[Delta]) -> Delta:
     )
 
 
-class Answer:
-    """One sequence's output as it grows; `piece` gives the bytes that a token adds to the text."""
+# The bytes that a token adds to the text, or the mark that it leaves there, between whole characters.
+type PieceOf = Callable[[int], bytes | str]
 
-    def __init__(self, limits: Limits, piece: Callable[[int], bytes]) -> None:
+
+class Answer:
+    """One sequence's output as it grows."""
+
+    def __init__(self, limits: Limits, piece: PieceOf) -> None:
         self._limits = limits
         self._piece = piece
         self._utf8 = Utf8Stream()
@@ -103,8 +107,8 @@ class Answer:
                 text += self._rest()
         return Delta(text, (token,), (offset,), finish, reason)
 
-    def _decode(self, data: bytes) -> str:
-        text = self._utf8.push(data)
+    def _decode(self, data: bytes | str) -> str:
+        text = self._utf8.flush() + data if isinstance(data, str) else self._utf8.push(data)
         self._decoded += len(text)
         return text
 

@@ -91,6 +91,10 @@ class CompletionShape:
         """The tokens of all prompts."""
         return sum(len(plan.prompt) for plan in self.plans[:: self.params.n])
 
+    def piece(self, token: int) -> bytes:
+        """The bytes of a token; none without a tokenizer."""
+        return b"" if self.tokenizer is None else self.tokenizer.piece(token, self.params.skip_special_tokens)
+
     def whole(self, parts: Sequence[Part], usage: Usage) -> dict[str, Any]:
         """The whole response."""
         choices = [self._choice(part, first=True) for part in parts]

@@ -54,6 +54,30 @@ def overloaded(seconds: int) -> ApiError:
     return ApiError(message, status=429, type="rate_limit_error", code="rate_limit_exceeded", headers=headers)
 
 
+def busy(seconds: int) -> ApiError:
+    """503: too much of one kind of work is under way; worth another try after `seconds`."""
+    message = f"other requests' grammars are being built; try again in {seconds} s"
+    return ApiError(message, status=503, type="server_error", headers={"retry-after": str(seconds)})
+
+
+def unauthorized() -> ApiError:
+    """401: no key, or none that is known."""
+    headers = {"www-authenticate": "Bearer"}
+    return ApiError("an API key is needed: `Authorization: Bearer KEY`", status=401, code="invalid_api_key", headers=headers)
+
+
+def crowded() -> ApiError:
+    """503: too many requests are under way."""
+    headers = {"retry-after": "2"}
+    return ApiError("too many requests at a time", status=503, type="server_error", code="overloaded", headers=headers)
+
+
+def loading() -> ApiError:
+    """503: the model is not there yet."""
+    headers = {"retry-after": "5"}
+    return ApiError("the model is being loaded", status=503, type="server_error", code="loading", headers=headers)
+
+
 def stopping() -> ApiError:
     """503: the server takes no new work."""
     return ApiError("the server is stopping", status=503, type="server_error", headers={"retry-after": "5"})

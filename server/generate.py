@@ -8,7 +8,7 @@ import numpy as np
 from attrs import field, frozen
 
 from ..dsl.decoder import Decoder
-from .answer import Answer, Delta, Limits, merge
+from .answer import Answer, Delta, Limits, PieceOf, merge
 from .sampling import Sampling
 from .scores import Scored
 from .sequence import Running, Task
@@ -61,7 +61,7 @@ def generate(
     prompt: Sequence[int],
     sampling: Sampling,
     limits: Limits,
-    piece: Callable[[int], bytes],
+    piece: PieceOf,
     *,
     show: Callable[[str], None] = lambda text: None,
     keep_logits: bool = False,

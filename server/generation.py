@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from attrs import field, frozen
 
-from .answer import Answer, Delta, Finish, Limits, merge
+from .answer import Answer, Delta, Finish, Limits, PieceOf, merge
 from .engine import Engine
 from .sampling import Sampling
 from .scores import Scored
@@ -111,7 +111,7 @@ class Generation:
     """
 
     def __init__(self, engine: Engine, wakeups: Wakeups, name: str, plans: Sequence[Plan],
-                 piece: Callable[[int], bytes], seconds: float = math.inf) -> None:  # fmt: skip
+                 piece: PieceOf, seconds: float = math.inf) -> None:  # fmt: skip
         self.loop = asyncio.get_running_loop()
         self._engine = engine
         self._wakeups = wakeups
@@ -123,7 +123,7 @@ class Generation:
         self._deadline = time.monotonic() + seconds
         self._tasks = [self._task(name, index, plan, piece) for index, plan in enumerate(plans)]
 
-    def _task(self, name: str, index: int, plan: Plan, piece: Callable[[int], bytes]) -> Task:
+    def _task(self, name: str, index: int, plan: Plan, piece: PieceOf) -> Task:
         return Task(
             id=f"{name}/{index}",
             prompt=plan.prompt,

@@ -78,6 +78,7 @@ class Params:
     continuous_usage: bool
     skip_special_tokens: bool
     return_token_ids: bool
+    ignore_eos: bool
 
     def copy(self, number: int, room: int) -> tuple[Sampling, Limits]:
         """For the choice `number`: its own seed, and limits that end within `room` tokens."""
@@ -122,6 +123,7 @@ def read_params(fields: Fields, rules: Rules, *, max_tokens_field: str, lowest_m
         continuous_usage=options.boolean("continuous_usage_stats"),
         skip_special_tokens=fields.boolean("skip_special_tokens", True),
         return_token_ids=fields.boolean("return_token_ids") or not rules.texts,
+        ignore_eos=ignore_eos,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import Any
 
@@ -12,11 +11,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from .engine import DeadlinePassed, EngineFailure, NotAccepting
-from .errors import ApiError, failed, stopping, too_slow
+from .errors import ApiError, bad_request, failed, stopping, too_slow
 from .generation import Generation, Part, join
+from .grammar import GrammarFailure
 from .shapes import Shape, Usage
-
-log = logging.getLogger(__name__)
 
 # Seconds without anything to send after which an open stream gets a comment.
 KEEP_ALIVE = 15.0
@@ -71,13 +69,17 @@ def as_api_error(error: Exception) -> ApiError:
         return stopping()
     if isinstance(error, DeadlinePassed):
         return too_slow()
+    if isinstance(error, GrammarFailure):
+        return bad_request(str(error))
     if isinstance(error, EngineFailure):
         return failed(str(error))
     return failed("the server failed on this request")
 
 
-async def whole_response(shape: Shape, generation: Generation, receive: Receive) -> Response:
-    """The complete answer. Raises `ClientGone`, or `ApiError` where a sequence failed."""
+async def whole_response(
+    shape: Shape, generation: Generation, receive: Receive, record: dict[str, Any]
+) -> Response:
+    """The complete answer, its usage noted in `record`. Raises `ClientGone`, or `ApiError` where a sequence failed."""
     try:
         parts = await unless_gone(receive, _collect(shape, generation))
     except (ClientGone, asyncio.CancelledError):
@@ -86,7 +88,15 @@ async def whole_response(shape: Shape, generation: Generation, receive: Receive)
         raise as_api_error(error) from error
     finally:
         generation.cancel()
-    return JsonResponse(shape.whole(parts, _usage(shape, parts)))
+    usage = _usage(shape, parts)
+    note(record, usage)
+    return JsonResponse(shape.whole(parts, usage))
+
+
+def note(record: dict[str, Any], usage: Usage) -> None:
+    """Say in the access log how much was asked and answered."""
+    counts = {"prompt_tokens": usage.prompt, "cached_tokens": usage.cached, "completion_tokens": usage.completion}
+    record |= counts
 
 
 async def _collect(shape: Shape, generation: Generation) -> list[Part]:
@@ -112,22 +122,25 @@ class EventStream(Response):
     Nothing is sent before the first part is there, so that a failure until then is a plain HTTP error.
     """
 
-    def __init__(self, shape: Shape, generation: Generation) -> None:
+    def __init__(self, shape: Shape, generation: Generation, record: dict[str, Any]) -> None:
         super().__init__(media_type="text/event-stream")
         del self.headers["content-length"]
         self.headers["cache-control"] = "no-cache"
         self.headers["x-accel-buffering"] = "no"
         self._shape = shape
         self._generation = generation
+        self._record = record
+        self._completion = self._cached = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send all events; stop the generation however this ends."""
         try:
             await unless_gone(receive, self._send_all(send))
         except (ClientGone, OSError):
-            log.info("the client of %s left", self._shape.id)
+            self._record["status"] = 499
         finally:
             self._generation.cancel()
+            note(self._record, self._usage())
 
     async def _send_all(self, send: Send) -> None:
         started = False
@@ -143,33 +156,40 @@ class EventStream(Response):
             told = as_api_error(error)
             if not started:
                 raise told from error
-            log.info("stream %s ends with an error: %s", self._shape.id, told.message)
+            self._record["error"] = told.message
             await send({"type": "http.response.body", "body": _event(told.body()) + DONE, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
+    def _usage(self) -> Usage:
+        return Usage(self._shape.prompt_tokens, self._completion, self._cached)
+
     async def _events(self) -> AsyncIterator[bytes]:
+        """What to send, all of a turn in one piece."""
         shape, params = self._shape, self._shape.params
-        completion = cached = 0
         begun: set[int] = set()
         opened = False
         async for parts in self._generation.parts(KEEP_ALIVE):
+            out = []
             if not opened:
                 opened = True
-                for chunk in shape.opening():
-                    yield _event(chunk)
+                out += [_event(chunk) for chunk in shape.opening()]
             if not parts:
-                yield b": keep-alive\n\n"
-            cached += cached_tokens(shape, [part for part in parts if part.index not in begun])
+                out.append(b": keep-alive\n\n")
             for part in parts:
-                completion += len(part.delta.tokens)
-                for chunk in shape.chunks(part, part.index not in begun):
-                    if params.continuous_usage:
-                        chunk["usage"] = Usage(shape.prompt_tokens, completion, cached).body()
-                    yield _event(chunk)
+                first = part.index not in begun
                 begun.add(part.index)
+                self._completion += len(part.delta.tokens)
+                self._cached += cached_tokens(shape, [part]) if first else 0
+                for chunk in shape.chunks(part, first):
+                    if params.continuous_usage:
+                        chunk["usage"] = self._usage().body()
+                    out.append(_event(chunk))
+            if out:
+                yield b"".join(out)
         if params.include_usage:
-            yield _event(shape.closing(Usage(shape.prompt_tokens, completion, cached)))
-        yield DONE
+            yield _event(shape.closing(self._usage())) + DONE
+        else:
+            yield DONE
 
 
 def _event(value: Any) -> bytes:

@@ -10,9 +10,11 @@ from typing import Any
 
 from ..dsl.decoder import Decoder
 from .app import build_app
+from .dialects import dialect_of
 from .engine import Engine
 from .files import TextFiles
 from .generation import Wakeups
+from .grammar import Grammars
 from .http import listen, serve_until_signal
 from .load import CannotOpen, open_model
 from .observer import Observer
@@ -77,4 +79,6 @@ def build_service(
     )
     wakeups = Wakeups()
     engine = Engine(decoder, turn_ids=ends, observer=observer, flush=wakeups.flush, **engine_options)
-    return Service(engine, rules, tokenizer, load_template(files), wakeups, seconds)
+    dialect = dialect_of(tokenizer, load_template(files))
+    grammars = None if tokenizer is None else Grammars(tokenizer, ends, decoder.vocab)
+    return Service(engine, rules, tokenizer, dialect, grammars, wakeups, seconds)

@@ -11,16 +11,17 @@ from typing import Any
 from attrs import field, frozen
 
 from .answer import Limits
-from .chat import ChatShape, read_chat, render_chat, shape_chat
+from .chat import ChatRequest, ChatShape, read_chat, shape_chat
 from .completions import CompletionRequest, CompletionShape, read_completion
+from .conversation import Dialect
 from .engine import Engine, NotAccepting, QueueFull
-from .errors import ApiError, bad_request, overloaded, stopping
+from .errors import ApiError, bad_request, busy, overloaded, stopping
 from .generation import Generation, Plan, Wakeups
+from .grammar import Grammar, GrammarBusy, GrammarError, Grammars
 from .jsonbody import Fields
 from .params import Rules, check_ids, check_model
 from .sampling import Sampling
 from .shapes import Envelope, Shape, new_id
-from .template import ChatTemplate
 from .tokenizer import Tokenizer
 
 # A text of so many characters for each position of the context is measured by its beginning first.
@@ -36,7 +37,8 @@ class Service:
     engine: Engine
     rules: Rules
     tokenizer: Tokenizer | None = field(repr=False)
-    template: ChatTemplate | None = field(repr=False)
+    dialect: Dialect | None = field(repr=False)
+    grammars: Grammars | None = field(repr=False)
     wakeups: Wakeups = field(repr=False)
     # How long a request may take.
     seconds: float = math.inf
@@ -49,12 +51,29 @@ class Service:
 
     def chat(self, body: dict[str, Any]) -> ChatShape:
         """Check, render and tokenise a chat request. Raises `ApiError`; may take a while."""
-        tokenizer, template = self._tokenizer(), self._template()
-        request = read_chat(Fields(body), self.rules, template)
-        ids = self._encode(render_chat(request, template, tokenizer), tokenizer.encode_rendered, "messages")
+        request, tokenizer = self._read_chat(Fields(body)), self._tokenizer()
+        prompt = self._dialect().prompt(request.conversation)
+        ids = self._encode(prompt.text, prompt.encode, "messages")
         room = self._room(len(ids), request.params.max_tokens, None, "messages")
-        plan = Plan(ids, Sampling(), Limits(0))
-        return shape_chat(request, plan, self.rules, tokenizer, room)
+        plan = Plan(ids, Sampling(grammar=self._grammar(prompt.grammar, request)), Limits(room))
+        return shape_chat(request, prompt, plan, self.rules, tokenizer)
+
+    def _read_chat(self, fields: Fields) -> ChatRequest:
+        return read_chat(fields, self.rules, developer_role=self._dialect().developer_role)
+
+    def _grammar(self, text: str | None, request: ChatRequest) -> Grammar | None:
+        """What the answer is held to, built before anything of it is sent. Raises `ApiError` 400 or 503."""
+        if text is None or self.grammars is None:
+            return None
+        param = "tools" if request.conversation.tools.guided else "response_format"
+        if request.params.ignore_eos:
+            raise bad_request(f"`ignore_eos` does not go with `{param}`, whose answers have an end", "ignore_eos")
+        try:
+            return self.grammars.build(text)
+        except GrammarError as error:
+            raise bad_request(f"`{param}` cannot be kept to: {error}", param) from error
+        except GrammarBusy:
+            raise busy(RETRY_SECONDS) from None
 
     def completion(self, body: dict[str, Any]) -> CompletionShape:
         """Check and tokenise a completion request. Raises `ApiError`; may take a while."""
@@ -79,9 +98,7 @@ class Service:
 
     def start(self, shape: Shape) -> Generation:
         """Queue a request's sequences. Raises `ApiError` 429 or 503. To be called on the event loop."""
-        tokenizer, skip = self.tokenizer, shape.params.skip_special_tokens
-        piece = _no_text if tokenizer is None else partial(tokenizer.piece, skip_special_tokens=skip)
-        generation = Generation(self.engine, self.wakeups, shape.id, shape.plans, piece, self.seconds)
+        generation = Generation(self.engine, self.wakeups, shape.id, shape.plans, shape.piece, self.seconds)
         try:
             generation.start()
         except QueueFull:
@@ -95,8 +112,8 @@ class Service:
         fields, tokenizer = Fields(body), self._tokenizer()
         check_model(fields, self.rules)
         if fields.get("messages") is not None:
-            template = self._template()
-            ids = tokenizer.encode_rendered(render_chat(read_chat(fields, self.rules, template), template, tokenizer))
+            written = self._dialect().prompt(self._read_chat(fields).conversation)
+            ids = written.encode(written.text)
         else:
             prompt = fields.text("prompt")
             if prompt is None:
@@ -124,10 +141,11 @@ class Service:
             raise bad_request("this checkpoint has no tokenizer; only token ids in /v1/completions are answered")
         return self.tokenizer
 
-    def _template(self) -> ChatTemplate:
-        if self.template is None:
+    def _dialect(self) -> Dialect:
+        self._tokenizer()
+        if self.dialect is None:
             raise bad_request("this checkpoint has no chat template; use /v1/completions", "messages")
-        return self.template
+        return self.dialect
 
     def _encode(self, text: str, encode: Callable[[str], list[int]], param: str) -> tuple[int, ...]:
         """The ids of a prompt; one that is far too long is refused before all of it is tokenised."""
@@ -162,10 +180,6 @@ class Service:
             param,
             "context_length_exceeded",
         )
-
-
-def _no_text(token: int) -> bytes:
-    return b""
 
 
 def _last_space(text: str) -> int:

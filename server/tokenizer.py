@@ -58,8 +58,12 @@ class Tokenizer:
             start = match.end()
         return ids + self._plain_ids(text[start:])
 
+    def encode_plain(self, text: str) -> list[int]:
+        """The ids of a text in which nothing is special."""
+        return self.plain.encode(text, add_special_tokens=False).ids
+
     def _plain_ids(self, text: str) -> list[int]:
-        return self.plain.encode(text.replace(BREAK, ""), add_special_tokens=False).ids
+        return self.encode_plain(text.replace(BREAK, ""))
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text of `ids`; bytes that are not UTF-8 become U+FFFD."""
