@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import string
-import uuid
 from collections.abc import Callable
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
+from .edge import Edge, Keys, error_response, record_of, request_id
 from .engine import Health
-from .errors import ApiError, failed, not_found
+from .errors import ApiError, failed, loading, not_found
+from .journal import all_of
 from .jsonbody import parse_body
+from .metrics import Metrics
 from .respond import ClientGone, EventStream, JsonResponse, whole_response
 from .service import Service
 from .shapes import Shape
@@ -27,32 +29,34 @@ from .version import version
 
 log = logging.getLogger(__name__)
 
-MAX_BODY = 32 * 2**20
+# Seconds that a body may take to come.
+BODY_SECONDS = 60.0
 
-_ID_CHARACTERS = frozenset(string.ascii_letters + string.digits + "-_.:/+=")
+
+@frozen
+class HttpOptions:
+    """How the application meets the world: the largest body in bytes, the keys that open it (none: it is open), the
+    origins whose pages may use it, the requests that may be under way, and whether the log tells what was asked.
+    """
+
+    max_body: int = 32 * 2**20
+    keys: tuple[str, ...] = field(default=(), repr=False)
+    origins: tuple[str, ...] = ()
+    max_requests: int = 2048
+    log_prompts: bool = False
 
 
-class RequestId:
-    """Gives every response an `x-request-id`: the client's own, if it is a decent one, or a new one."""
+class Holder:
+    """The service, once the model is loaded."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, service: Service | None = None) -> None:
+        self.service = service
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on and mark its response."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
-        fine = 0 < len(given) <= 128 and set(given) <= _ID_CHARACTERS
-        mark = (b"x-request-id", (given if fine else uuid.uuid4().hex).encode())
-
-        async def marked(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), mark]
-            await send(message)
-
-        await self._app(scope, receive, marked)
+    def get(self) -> Service:
+        """The service. Raises `ApiError` 503 as long as there is none."""
+        if self.service is None:
+            raise loading()
+        return self.service
 
 
 async def _read_object(request: Request, limit: int) -> dict[str, Any]:
@@ -68,10 +72,14 @@ async def _read_object(request: Request, limit: int) -> dict[str, Any]:
     if declared.isdigit() and int(declared) > limit:
         raise too_large
     data = bytearray()
-    async for part in request.stream():
-        data += part
-        if len(data) > limit:
-            raise too_large
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                data += part
+                if len(data) > limit:
+                    raise too_large
+    except TimeoutError:
+        raise ApiError("the body did not come", status=408, headers={"connection": "close"}) from None
     if len(data) < 2**16:
         return parse_body(bytes(data))
     return await asyncio.to_thread(parse_body, bytes(data))
@@ -79,16 +87,28 @@ async def _read_object(request: Request, limit: int) -> dict[str, Any]:
 
 @frozen
 class _Endpoints:
-    service: Service
-    max_body: int
+    holder: Holder
+    metrics: Metrics
+    options: HttpOptions
+
+    @property
+    def service(self) -> Service:
+        return self.holder.get()
+
+    async def body(self, request: Request) -> dict[str, Any]:
+        body = await _read_object(request, self.options.max_body)
+        if self.options.log_prompts:
+            record_of(request.scope)["body"] = body
+        return body
 
     async def generate(self, request: Request, read: Callable[[dict[str, Any]], Shape]) -> Response:
-        body = await _read_object(request, self.max_body)
-        shape = await asyncio.to_thread(read, body)
-        generation = self.service.start(shape)
+        shape = await asyncio.to_thread(read, await self.body(request))
+        record = record_of(request.scope)
+        record |= {"response_id": shape.id, "stream": shape.params.stream}
+        generation = self.service.start(shape, request_id.get())
         if shape.params.stream:
-            return EventStream(shape, generation)
-        return await whole_response(shape, generation, request.receive)
+            return EventStream(shape, generation, record)
+        return await whole_response(shape, generation, request.receive, record)
 
     async def chat(self, request: Request) -> Response:
         return await self.generate(request, self.service.chat)
@@ -97,11 +117,11 @@ class _Endpoints:
         return await self.generate(request, self.service.completion)
 
     async def tokenize(self, request: Request) -> Response:
-        body = await _read_object(request, self.max_body)
+        body = await self.body(request)
         return JsonResponse(await asyncio.to_thread(self.service.tokenize, body))
 
     async def detokenize(self, request: Request) -> Response:
-        body = await _read_object(request, self.max_body)
+        body = await self.body(request)
         return JsonResponse(await asyncio.to_thread(self.service.detokenize, body))
 
     async def models(self, request: Request) -> Response:
@@ -114,8 +134,15 @@ class _Endpoints:
         return JsonResponse(self.service.card())
 
     async def health(self, request: Request) -> Response:
-        health = self.service.engine.health()
-        return JsonResponse({"status": health.value}, status_code=200 if health is Health.READY else 503)
+        service = self.holder.service
+        status = "loading" if service is None else service.engine.health().value
+        return JsonResponse({"status": status}, status_code=200 if status == Health.READY.value else 503)
+
+    async def live(self, request: Request) -> Response:
+        return JsonResponse({"status": "live"})
+
+    async def show_metrics(self, request: Request) -> Response:
+        return Response(self.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def version(self, request: Request) -> Response:
         return JsonResponse({"version": version()})
@@ -124,7 +151,7 @@ class _Endpoints:
 async def _api_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, ApiError):
         raise error
-    return JsonResponse(error.body(), status_code=error.status, headers=error.headers)
+    return error_response(error)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -139,7 +166,6 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _client_gone(request: Request, error: Exception) -> Response:
     """Nobody reads this; the status is nginx's for it."""
-    log.info("the client of %s %s left", request.method, request.url.path)
     return Response(status_code=499)
 
 
@@ -148,9 +174,11 @@ async def _bug(request: Request, error: Exception) -> Response:
     return JsonResponse(told.body(), status_code=told.status)
 
 
-def build_app(service: Service, *, max_body: int = MAX_BODY) -> ASGIApp:
-    """The application for a service whose engine is started."""
-    ends = _Endpoints(service, max_body)
+def build_app(holder: Holder, metrics: Metrics, options: HttpOptions | None = None,
+              done: Callable[[dict[str, Any]], None] = lambda record: None) -> ASGIApp:  # fmt: skip
+    """The application; `done` is told of every request when it is over."""
+    options = options or HttpOptions()
+    ends = _Endpoints(holder, metrics, options)
     routes = [
         Route("/v1/chat/completions", ends.chat, methods=["POST"]),
         Route("/v1/completions", ends.completions, methods=["POST"]),
@@ -159,9 +187,12 @@ def build_app(service: Service, *, max_body: int = MAX_BODY) -> ASGIApp:
         Route("/tokenize", ends.tokenize, methods=["POST"]),
         Route("/detokenize", ends.detokenize, methods=["POST"]),
         Route("/health", ends.health),
+        Route("/health/live", ends.live),
+        Route("/ping", ends.live),
+        Route("/metrics", ends.show_metrics),
         Route("/version", ends.version),
     ]
-    app = Starlette(
+    routed = Starlette(
         routes=routes,
         exception_handlers={
             ApiError: _api_error,
@@ -171,5 +202,11 @@ def build_app(service: Service, *, max_body: int = MAX_BODY) -> ASGIApp:
             Exception: _bug,
         },
     )
-    app.router.redirect_slashes = False
-    return RequestId(app)
+    routed.router.redirect_slashes = False
+    app: ASGIApp = routed
+    if options.keys:
+        app = Keys(app, options.keys)
+    if options.origins:
+        expose = ["x-request-id"]
+        app = CORSMiddleware(app, options.origins, allow_methods=["*"], allow_headers=["*"], expose_headers=expose)
+    return Edge(app, options.max_requests, all_of(metrics.responded, done))

@@ -72,7 +72,7 @@ class Engine:
         self.max_waiting = max_waiting
         self.store = PrefixStore(kept_bytes, decoder.cuts) if kept_bytes else None
         self._reader = Reader(decoder, self.store, frozenset(turn_ids))
-        self._observer = observer or Observer()
+        self.observer = observer or Observer()
         self._flush = flush
         self._stall_seconds = stall_seconds
         self._changed = threading.Condition()
@@ -218,8 +218,8 @@ class Engine:
             return
         self._failures = 0
         if fresh:
-            self._observer.began(run)
-        self._observer.passed(count)
+            self.observer.began(run)
+        self.observer.passed(count)
         self._hand(row, run, partial(run.take_prompt, count), logits)
         self._flush()
         try:
@@ -241,7 +241,7 @@ class Engine:
             self._decoder_failed([row for row, alive in enumerate(live) if alive], error)
             return
         self._failures = 0
-        self._observer.passed(sum(live))
+        self.observer.passed(sum(live))
         for row, run in enumerate(seated):
             if run is not None:
                 self._hand(row, run, run.take, logits[row])
@@ -260,7 +260,7 @@ class Engine:
             return
         now = time.monotonic()
         if run.emitted > before:
-            self._observer.took(run, now)
+            self.observer.took(run, now)
             run.first, run.latest = run.first or now, now
         if done:
             self._leave(row, run.task.sink.finish or "length", now)
@@ -315,7 +315,7 @@ class Engine:
         """Empty a row."""
         run, self._rows[row] = self._rows[row], None
         if run is not None:
-            self._observer.ended(run, "error" if run.failed else how, now)
+            self.observer.ended(run, "error" if run.failed else how, now)
 
     def _unqueue(self, runs: Collection[Running], how: str) -> None:
         """Take sequences out of the queue."""
@@ -324,7 +324,7 @@ class Engine:
             self._waiting = deque(run for run in self._waiting if id(run) not in gone)
             now = time.monotonic()
             for run in runs:
-                self._observer.ended(run, how, now)
+                self.observer.ended(run, how, now)
 
     def _watch(self) -> None:
         """Where the decoder does not come back, say so, and let nobody wait for it."""

@@ -62,8 +62,8 @@ def busy(seconds: int) -> ApiError:
 
 def unauthorized() -> ApiError:
     """401: no key, or none that is known."""
-    headers = {"www-authenticate": "Bearer"}
-    return ApiError("an API key is needed: `Authorization: Bearer KEY`", status=401, code="invalid_api_key", headers=headers)
+    message, headers = "an API key is needed: `Authorization: Bearer KEY`", {"www-authenticate": "Bearer"}
+    return ApiError(message, status=401, code="invalid_api_key", headers=headers)
 
 
 def crowded() -> ApiError:

@@ -4,31 +4,59 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from attrs import frozen
 from starlette.types import ASGIApp
+
+from .connection import Connection
 
 log = logging.getLogger(__name__)
 
-# What open connections get beyond the time that their answers have.
+# Seconds that clients get to read the ends of their answers.
 GRACE = 5
 
 
-class HttpServer(uvicorn.Server):
-    """Uvicorn that calls `on_signal` as soon as a signal comes, and after a signal ends like any other program."""
+@frozen
+class Tls:
+    """A certificate (with its chain) and its key, in PEM files."""
 
-    def __init__(self, config: uvicorn.Config, on_signal: Callable[[], None]) -> None:
+    certificate: Path
+    key: Path
+
+
+class HttpServer(uvicorn.Server):
+    """Uvicorn that goes on answering after the first signal until `finished`, and that a second signal ends at once.
+
+    `on_signal` is told of the first; afterwards the program goes on as any other.
+    """
+
+    def __init__(self, config: uvicorn.Config, on_signal: Callable[[], None], finished: Callable[[], bool]) -> None:
         super().__init__(config)
         self._on_signal = on_signal
+        self._finished = finished
+        self.signalled = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to stop; a second SIGINT stops at once."""
+        """Begin to stop, or end the process."""
+        if self.signalled:
+            print("ended by a second signal", file=sys.stderr, flush=True)
+            os._exit(128 + sig)
+        self.signalled = True
         self._on_signal()
-        super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        """See whether it is time to end; ten times a second."""
+        if self.signalled and self._finished():
+            self.should_exit = True
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -54,14 +82,21 @@ def listen(host: str, port: int) -> socket.socket:
     return bound
 
 
-def serve_until_signal(app: ASGIApp, bound: socket.socket, on_signal: Callable[[], None], drain_seconds: float) -> None:
-    """Answer on `bound` until SIGINT or SIGTERM, then let running answers end within `drain_seconds`."""
+def configure(app: ASGIApp, *, tls: Tls | None = None, max_connections: int = 1024) -> uvicorn.Config:
+    """Uvicorn's settings. Raises `OSError` (`ssl.SSLError` among them) where a certificate cannot be used."""
+    kind = type("Connection", (Connection,), {"most": max_connections})
     config = uvicorn.Config(
         app,
+        http=kind,
+        ws="none",
         log_config=None,
         lifespan="off",
         access_log=False,
+        server_header=False,
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=int(drain_seconds) + GRACE,
+        timeout_graceful_shutdown=GRACE,
+        ssl_certfile=tls and tls.certificate,
+        ssl_keyfile=tls and tls.key,
     )
-    HttpServer(config, on_signal).run(sockets=[bound])
+    config.load()
+    return config

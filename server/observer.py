@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .sequence import Running
 
 
@@ -16,6 +18,9 @@ class Observer:
 
     def ended(self, run: Running, how: str, now: float) -> None:
         """A sequence is over: `stop`, `length`, `abort` or `error`. Once for every sequence that was taken."""
+
+    def asked(self, n: int, limits: Iterable[int]) -> None:
+        """A request for `n` choices a prompt was taken; `limits` are the tokens that each may have."""
 
     def began(self, run: Running) -> None:
         """A prompt is being read; `run.cached` tokens of it need not be."""

@@ -96,15 +96,20 @@ class Service:
             for number in range(request.params.n)
         ]
 
-    def start(self, shape: Shape) -> Generation:
-        """Queue a request's sequences. Raises `ApiError` 429 or 503. To be called on the event loop."""
-        generation = Generation(self.engine, self.wakeups, shape.id, shape.plans, shape.piece, self.seconds)
+    def start(self, shape: Shape, request_id: str = "") -> Generation:
+        """Queue a request's sequences. Raises `ApiError` 429 or 503. To be called on the event loop.
+
+        `request_id` is the client's, which only logs show: other requests may have the same.
+        """
+        name = f"{shape.id} ({request_id})" if request_id else shape.id
+        generation = Generation(self.engine, self.wakeups, name, shape.plans, shape.piece, self.seconds)
         try:
             generation.start()
         except QueueFull:
             raise overloaded(RETRY_SECONDS) from None
         except NotAccepting:
             raise stopping() from None
+        self.engine.observer.asked(shape.params.n, [plan.limits.max_tokens for plan in shape.plans])
         return generation
 
     def tokenize(self, body: dict[str, Any]) -> dict[str, Any]:

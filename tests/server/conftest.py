@@ -14,10 +14,11 @@ import pytest
 import uvicorn
 from attrs import frozen
 
-from mks.server.app import build_app
+from mks.server.app import Holder, HttpOptions, build_app
+from mks.server.build import build_service
 from mks.server.files import TextFiles, read_text_files
-from mks.server.http import listen
-from mks.server.serve import build_service
+from mks.server.http import configure, listen
+from mks.server.metrics import Metrics
 from mks.server.service import Service
 from mks.server.tokenizer import Tokenizer, load_tokenizer
 
@@ -34,6 +35,8 @@ class Running:
     service: Service
     decoder: FakeDecoder
     http: httpx.Client
+    # What the access log would say.
+    records: list[dict[str, Any]]
 
     def post(self, path: str, body: object) -> httpx.Response:
         """POST a JSON body."""
@@ -41,18 +44,21 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(service: Service, decoder: Any, **app_options: int) -> Iterator[Running]:
+def running(service: Service, decoder: Any, **http_options: Any) -> Iterator[Running]:
     """Serve on a free port of the loopback interface, in a thread."""
     bound = listen("127.0.0.1", 0)
-    config = uvicorn.Config(build_app(service, **app_options), log_config=None, lifespan="off")
-    server = uvicorn.Server(config)
+    metrics, records = Metrics(service.rules.model), []
+    service.engine.observer = metrics
+    metrics.watch(service.engine)
+    app = build_app(Holder(service), metrics, HttpOptions(**http_options), records.append)
+    server = uvicorn.Server(configure(app))
     service.engine.start()
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
     thread.start()
     try:
         wait_for(lambda: server.started)
         with httpx.Client(timeout=20) as client:
-            yield Running(f"http://127.0.0.1:{bound.getsockname()[1]}", service, decoder, client)
+            yield Running(f"http://127.0.0.1:{bound.getsockname()[1]}", service, decoder, client, records)
     finally:
         if isinstance(decoder, FakeDecoder):
             decoder.gate.set()

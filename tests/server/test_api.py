@@ -11,8 +11,8 @@ import openai
 import pytest
 from attrs import evolve
 
+from mks.server.build import build_service
 from mks.server.files import TextFiles
-from mks.server.serve import build_service
 from mks.server.tokenizer import Tokenizer
 
 from .conftest import Running, running

@@ -126,10 +126,10 @@ def test_a_fault_of_the_engine_itself_is_no_end(start: Start, caplog: pytest.Log
     engine = start(FakeDecoder())
 
     def passed(tokens: int) -> None:
-        engine._observer.passed = lambda tokens: None  # type: ignore[method-assign]
+        engine.observer.passed = lambda tokens: None  # type: ignore[method-assign]
         raise ZeroDivisionError
 
-    engine._observer.passed = passed  # type: ignore[method-assign]
+    engine.observer.passed = passed  # type: ignore[method-assign]
     bad, good = Gather(), Gather(2)
     with caplog.at_level(logging.ERROR):
         engine.submit([task([1], 2, bad)])

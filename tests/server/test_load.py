@@ -10,8 +10,8 @@ import pytest
 
 from mks.dsl.cli import main
 from mks.dsl.diagnostics import MksError
+from mks.server.build import build_service
 from mks.server.load import CannotOpen, open_model
-from mks.server.serve import build_service
 
 from .conftest import CHAT_TINY, running
 
