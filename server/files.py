@@ -9,6 +9,7 @@ from typing import Any
 from attrs import field, frozen
 
 from ..models.gguf_tokenizer import UnreadableTokenizer, generation_config, tokenizer_config, tokenizer_json
+from . import rank_file
 
 
 class UnreadableFile(ValueError):
@@ -34,10 +35,12 @@ def read_text_files(checkpoint: Path) -> TextFiles:
     if checkpoint.suffix == ".gguf":
         return _from_gguf(checkpoint)
     template = _text(checkpoint / "chat_template.jinja")
+    tokenizer_config = _object(checkpoint / "tokenizer_config.json")
+    tokenizer = _text(checkpoint / "tokenizer.json")
     return TextFiles(
-        tokenizer=_text(checkpoint / "tokenizer.json"),
+        tokenizer=_from_ranks(checkpoint, tokenizer_config) if tokenizer is None else tokenizer,
         template=template,
-        tokenizer_config=_object(checkpoint / "tokenizer_config.json"),
+        tokenizer_config=tokenizer_config,
         generation_config=_object(checkpoint / "generation_config.json"),
         config=_object(checkpoint / "config.json"),
     )
@@ -63,6 +66,17 @@ def _object(file: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UnreadableFile(f"{file} does not hold a JSON object")
     return value
+
+
+def _from_ranks(checkpoint: Path, config: dict[str, Any]) -> str | None:
+    """The tokenizer of a folder that has ranks instead, as Kimi's do."""
+    ranks, source = checkpoint / "tiktoken.model", _text(checkpoint / "tokenization_kimi.py")
+    if source is None or not ranks.is_file():
+        return None
+    try:
+        return rank_file.tokenizer_json(ranks.read_bytes(), source, config)
+    except (OSError, rank_file.UnreadableRanks) as error:
+        raise UnreadableFile(f"cannot read {ranks}: {error}") from error
 
 
 def _from_gguf(file: Path) -> TextFiles:

@@ -118,7 +118,7 @@ class Grammars:
         self._lock = threading.Lock()
         self._vocabulary: LLTokenizer | None = None
         self._kept: OrderedDict[str, Grammar] = OrderedDict()
-        self._worker = _Worker()
+        self._worker = _Worker(json.dumps([len(tokenizer.pieces), sorted(tokenizer.special), self._end_ids]))
 
     def build(self, text: str) -> Grammar:
         """The grammar that a Lark text describes. Raises `GrammarError`, `GrammarBusy`."""
@@ -170,7 +170,8 @@ def _vocabulary(tokenizer: Tokenizer, end_ids: list[int]) -> LLTokenizer:
 class _Worker:
     """The process in which grammars are tried; started when it is needed, killed when it does not answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: str) -> None:
+        self._vocabulary = vocabulary
         self._process: subprocess.Popen[bytes] | None = None
         self._end: weakref.finalize[..., _Worker] | None = None
 
@@ -184,20 +185,21 @@ class _Worker:
                 stderr=subprocess.DEVNULL,
             )
             self._end = weakref.finalize(self, _end, process)
-            _ask(process, 'start: "a"', START_SECONDS)  # starting up is not the grammar's time
-        answer = _ask(self._process, text, BUILD_SECONDS)
+            # Starting up is not the grammar's time.
+            _ask(process, f'{self._vocabulary}\n"start: /a/"', START_SECONDS)
+        answer = _ask(self._process, json.dumps(text), BUILD_SECONDS)
         if answer is None and self._end is not None:
             self._end()
             self._process = None
         return "it takes too long or too much to compile" if answer is None else answer
 
 
-def _ask(process: subprocess.Popen[bytes], text: str, seconds: float) -> str | None:
+def _ask(process: subprocess.Popen[bytes], lines: str, seconds: float) -> str | None:
     """A worker's answer; None where there is none in time."""
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        process.stdin.write(json.dumps(text).encode() + b"\n")
+        process.stdin.write(lines.encode() + b"\n")
         process.stdin.flush()
     except BrokenPipeError:
         return None

@@ -1,6 +1,7 @@
 """Tries grammars out in a process of its own, which may be killed: one that hangs or crashes the library ends here.
 
-Each line of stdin is a JSON string with a grammar; the answer is a line with a JSON string: what is wrong, or nothing.
+The first line of stdin has the vocabulary's size, its special tokens and its ends; each further line is a JSON string
+with a grammar, and the answer is a line with a JSON string: what is wrong, or nothing.
 """
 
 from __future__ import annotations
@@ -34,16 +35,26 @@ def limits() -> LLParserLimits:
 
 
 class Bytes:
-    """A vocabulary of the 256 bytes, and an end."""
+    """A vocabulary in which the first 256 tokens that are not special are the bytes, and the rest nothing."""
 
-    eos_token_id = 256
     bos_token_id = None
-    tokens: Sequence[bytes] = (*(bytes([value]) for value in range(256)), b"<end>")
-    special_token_ids = (256,)
+
+    def __init__(self, size: int, special: Sequence[int], ends: Sequence[int]) -> None:
+        self.special_token_ids = sorted({*special, *ends})
+        self.eos_token_id = ends[0]
+        left = iter(range(256))
+        self.tokens = [b""] * size
+        self._of_byte: dict[int, int] = {}
+        kept = set(self.special_token_ids)
+        for token in range(size):
+            value = None if token in kept else next(left, None)
+            if value is not None:
+                self._of_byte[value] = token
+            self.tokens[token] = b"<%d>" % token if token in kept else b"" if value is None else bytes([value])
 
     def __call__(self, text: bytes) -> list[int]:
-        """Its bytes."""
-        return list(text)
+        """A token for each byte."""
+        return [self._of_byte[value] for value in text]
 
 
 def trial(matcher: LLMatcher, steps: int) -> str:
@@ -60,7 +71,8 @@ def trial(matcher: LLMatcher, steps: int) -> str:
 
 
 def _answer() -> None:
-    tokenizer = LLTokenizer(TokenizerWrapper(Bytes()), eos_token=256)
+    size, special, ends = json.loads(sys.stdin.readline())
+    tokenizer = LLTokenizer(TokenizerWrapper(Bytes(size, special, ends)), eos_token=ends)
     for line in sys.stdin:
         found = trial(LLMatcher(tokenizer, json.loads(line), log_level=0, limits=limits()), TRIAL)
         print(json.dumps(found), flush=True)

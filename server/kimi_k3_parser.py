@@ -77,7 +77,7 @@ class XtmlParser:
 
     def _given(self) -> list[Piece]:
         out, self._out = self._out, []
-        return joined(out)
+        return joined(piece for piece in out if self._calls or piece.kind in (Kind.REASONING, Kind.CONTENT))
 
     def _text(self, text: str) -> None:
         self._at += len(text)
@@ -121,7 +121,7 @@ class XtmlParser:
         if name in ("think", "response", "tools", "message"):
             self._leave_call()
             self._go({"think": Channel.REASONING, "response": Channel.CONTENT}.get(name, Channel.BETWEEN))
-        elif name == "call" and self._calls:
+        elif name == "call":
             self._leave_call()
             tool = values.get("tool", "")
             self._out.append(Piece(Kind.CALL, tool))

@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
+from .byte_level import BYTES
 from .files import UnreadableFile
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -37,19 +38,9 @@ def _kinds(decoder: dict[str, Any] | None) -> Iterator[str]:
             yield from _kinds(part)
 
 
-def _byte_of_char() -> dict[str, int]:
-    """The printable characters that stand for bytes in byte-level vocabularies (GPT-2's table)."""
-    shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    hidden = [byte for byte in range(256) if byte not in shown]
-    return {chr(byte): byte for byte in shown} | {chr(256 + at): byte for at, byte in enumerate(hidden)}
-
-
-_BYTES = _byte_of_char()
-
-
 def _byte_level(token: str) -> bytes:
-    if all(char in _BYTES for char in token):
-        return bytes(_BYTES[char] for char in token)
+    if all(char in BYTES for char in token):
+        return bytes(BYTES[char] for char in token)
     return token.encode()
 
 

@@ -1,0 +1,211 @@
+"""Reasoning and calls in text: every exit, and the same for every way of cutting."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mks.server.calls_json import JsonCall
+from mks.server.calls_xml import XmlCall, typed, types_of
+from mks.server.channels import Kind, Message, Parser, fold, joined, partial, reasoning_tokens
+from mks.server.tagged import TaggedParser
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "f": {
+        "properties": {
+            "text": {"type": "string"},
+            "n": {"type": "integer"},
+            "any": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            "list": {"$ref": "#/$defs/list"},
+            "flag": {"enum": [True, False]},
+        },
+        "$defs": {"list": {"type": "array"}},
+    }
+}
+
+
+def json_parser() -> TaggedParser:
+    """Thinking, calls as JSON."""
+    return TaggedParser(thinks=True, calls=JsonCall)
+
+
+def xml_parser() -> TaggedParser:
+    """Thinking, calls as markup."""
+    return TaggedParser(thinks=True, calls=lambda: XmlCall(SCHEMAS))
+
+
+def opened_parser() -> TaggedParser:
+    """The prompt has opened the reasoning; no calls."""
+    return TaggedParser(thinks=True, opened=True)
+
+
+def read(parser: Parser, parts: Sequence[str], cut: bool = False) -> Message:
+    """The message that parts of a text make."""
+    pieces = [piece for part in parts for piece in parser.push(part)]
+    return fold([*pieces, *parser.finish(cut)])
+
+
+def call(name: str, **arguments: Any) -> tuple[str, str]:
+    """A call as it is read."""
+    return name, json.dumps(arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hello", Message(content="Hello")),
+        ("<think>\nhm\n\nso\n</think>\n\nHi \n", Message("hm\n\nso", "Hi \n")),
+        ("\n<think></think>Hi", Message("", "Hi")),
+        ("<think>no end\n", Message("no end\n")),
+        ("a <think>b</think>", Message(content="a <think>b</think>")),
+        ("<thin", Message(content="<thin")),
+        ("<think>a</thin", Message("a</thin")),
+        (
+            'Well.\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>',
+            Message("", "Well.", (call("f", a=1),)),
+        ),
+        (
+            '<tool_call>{"name": "f", "arguments": {"a": "</tool_call>"}}</tool_call>\n<tool_call>\n'
+            '{"name": "g", "arguments": {}}\n</tool_call>\n bye ',
+            Message("", "bye ", (call("f", a="</tool_call>"), call("g"))),
+        ),
+        ('<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call>', Message("", "", (call("f", a=1),))),
+        ('<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>', Message("", "", (call("f", a=1),))),
+        ('<tool_call>{"name": "f"}</tool_call>', Message("", "", (call("f"),))),
+        ('<tool_call>{"name": "f", "arguments": {"a": "}"}}', Message("", "", (call("f", a="}"),))),
+        ("<tool_call>no JSON</tool_call>x", Message("", "<tool_call>no JSON</tool_call>x")),
+        ('<tool_call>{"name": "f", "argu', Message("", '<tool_call>{"name": "f", "argu')),
+    ],
+)
+def test_json_calls_and_reasoning(text: str, expected: Message) -> None:
+    """What is marked is taken out; what is no markup stays, wherever the text is cut."""
+    assert read(json_parser(), [text]) == expected
+    assert read(json_parser(), list(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            'Hi\n\n<tool_call>\n<function=f>\n<parameter=text>\na\n"b"\n</parameter>\n<parameter=n>\n12\n</parameter>\n'
+            "</function>\n</tool_call>",
+            Message("", "Hi", (call("f", text='a\n"b"', n=12),)),
+        ),
+        ("<tool_call><function=g></function></tool_call> x", Message("", "x", (call("g"),))),
+        (
+            "<tool_call><function=f><parameter=n>x</parameter><parameter=any>null</parameter><parameter=list>[1]"
+            "</parameter><parameter=flag>True</parameter><parameter=new>5</parameter></function></tool_call>",
+            Message("", "", (call("f", n="x", any=None, list=[1], flag=True, new="5"),)),
+        ),
+        (
+            "<tool_call><function=f><parameter=text>\n\n a \n\n</parameter><parameter=any> b </parameter></function>"
+            "</tool_call>",
+            Message("", "", (call("f", text="\n a \n", any=" b "),)),
+        ),
+        # Left open, at each place where the next thing shows it.
+        (
+            "<tool_call><function=f><parameter=text>a\n<parameter=n>1</function></tool_call>",
+            Message("", "", (call("f", text="a", n=1),)),
+        ),
+        ("<tool_call><function=f><parameter=text>a\n</tool_call>x", Message("", "x", (call("f", text="a"),))),
+        ("<tool_call><function=f><parameter=text>a</param", Message("", "", (call("f", text="a</param"),))),
+        ("<tool_call><function=f></tool_call>", Message("", "", (call("f"),))),
+        ("<tool_call>what</tool_call>", Message("", "<tool_call>what</tool_call>")),
+        ("<tool_call><functi", Message("", "<tool_call><functi")),
+    ],
+)
+def test_xml_calls(text: str, expected: Message) -> None:
+    """Values are typed by the schema, and one line break at each end of them is markup."""
+    assert read(xml_parser(), [text]) == expected
+    assert read(xml_parser(), list(text)) == expected
+
+
+def test_the_prompt_may_have_opened_the_reasoning() -> None:
+    """Then all is reasoning up to its end."""
+    assert read(opened_parser(), ["\nhm\n</think>\n\nHi"]) == Message("hm", "Hi")
+    assert read(opened_parser(), ["hm"], cut=True) == Message("hm")
+
+
+@pytest.mark.parametrize("parser", [json_parser, xml_parser])
+def test_a_call_that_was_cut_stays_incomplete(parser: Callable[[], TaggedParser]) -> None:
+    """Nothing is made up, and markup is not shown as content."""
+    head = {"json_parser": '{"name": "f", "arguments": {"text": "a', "xml_parser": "<function=f><parameter=text>a"}
+    text = "<tool_call>" + head[parser.__name__]
+    message = read(parser(), [text], cut=True)
+    assert message.calls == (("f", '{"text": "a'),)
+    assert not message.content
+    assert read(parser(), ["<tool_call>\n{"], cut=True) == Message()
+
+
+FRAGMENTS = [
+    *("<think>", "</think>", "<tool_call>", "</tool_call>", "<function=f>", "</function>", "<parameter=text>"),
+    *("<parameter=n>\n", "</parameter>", '{"name": "f", "arguments": ', '{"a": "b\\"}<"}', "}", '{"name": "g"}'),
+    *("\n", "\n\n", " ", "a", "<", "<t", '"', "\\", "12", "🙂"),
+]
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(st.sampled_from(FRAGMENTS), max_size=14).map("".join),
+    st.lists(st.integers(0, 200), max_size=6),
+    st.sampled_from([json_parser, xml_parser, opened_parser]),
+    st.booleans(),
+)
+def test_cutting_the_text_changes_nothing(
+    text: str, places: list[int], parser: Callable[[], TaggedParser], cut: bool
+) -> None:
+    """Whole, in single characters or cut anywhere: the same message, the same reasoning."""
+    places = sorted(place for place in places if place < len(text))
+    cuts = [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
+    whole, single, parted = parser(), parser(), parser()
+    expected = read(whole, [text], cut)
+
+    assert read(single, list(text), cut) == expected
+    assert read(parted, cuts, cut) == expected
+    assert single.spans == parted.spans == whole.spans
+
+
+def test_a_parser_that_reads_each_part_alone_is_found_out() -> None:
+    """The check above can fail."""
+    text = "<think>a</think>b"
+    alone = [piece for part in ("<thi", "nk>a</think>b") for piece in json_parser().push(part)]
+    assert fold(alone) != read(json_parser(), [text])
+
+
+def test_pieces_are_joined() -> None:
+    """Neighbours of a kind become one; a push gives few pieces."""
+    pieces = json_parser().push('<think>a b</think>c<tool_call>{"name": "f", "arguments": {}}</tool_call>')
+    assert [piece.kind for piece in pieces] == [Kind.REASONING, Kind.CONTENT, Kind.CALL, Kind.ARGUMENTS]
+    assert joined([*pieces, *pieces[-1:]])[-1].text == "{}{}"
+
+
+def test_tokens_of_reasoning_are_counted_by_where_they_begin() -> None:
+    """Between the marks, whatever was held back."""
+    parser = json_parser()
+    read(parser, ["<think>", "ab", "c", "</think>", "d"])
+    assert parser.spans == [(7, 10)]
+    assert reasoning_tokens([0, 7, 9, 10, 18], parser.spans) == 2
+    assert reasoning_tokens([0, 7, 9], [(0, None)]) == 3
+
+
+def test_what_may_still_become_a_marker() -> None:
+    """The longest end of a text that begins one, never a whole one."""
+    assert [partial(text, "<ab>", "<a") for text in ("x<", "x<a", "<ab", "<ab>", "b", "")] == [1, 2, 3, 0, 0, 0]
+
+
+def test_types_and_values() -> None:
+    """A text stands for a value of the types that its schema allows, else for itself."""
+    assert typed("5", frozenset(["integer"])) == 5
+    assert typed("5.0", frozenset(["integer"])) == "5.0"
+    assert typed(' {"a": 1} ', frozenset(["object"])) == {"a": 1}
+    assert typed("5", frozenset(["array"])) == "5"
+    assert typed('"5"', frozenset(["string", "null"])) == '"5"'
+    assert typed("[" * 10**5, frozenset(["array"])) == "[" * 10**5
+    circle = {"$defs": {"a": {"$ref": "#/$defs/a"}}}
+    assert types_of({"$ref": "#/$defs/a"}, circle) == frozenset()
+    assert types_of({"type": ["null", "string"]}, {}) == {"null", "string"}
