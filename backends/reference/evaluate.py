@@ -18,6 +18,8 @@ from .caches import Index
 from .frame import Frame, Value
 from .loading import product
 from .ops.experts import experts
+from .ops.index import index
+from .ops.matmul import matmul
 from .rounding import rounded, widened
 
 
@@ -143,12 +145,12 @@ def _matmul(node: m.Call, frame: Frame) -> jax.Array:
     place = frame.at.weights.places[name] if name is not None else None
     if name is None or operand is None or place is None or place.rows is None or name.split(".")[0] != frame.part:
         matrix = frame.weight(w.name) if isinstance(w, m.WeightRef) else rounded(_array(evaluate(w, frame)), dtype)
-        return ops.matmul(matrix, rounded(_array(evaluate(x, frame)), dtype))
+        return matmul(matrix, rounded(_array(evaluate(x, frame)), dtype))
     value = frame.names[operand.name]
     found = next((result for key, of, result in frame.products if key == place.key and of is value), None)
     if found is None:
         whole = frame.at.weights.whole(name, frame.layers, frame.layer)
-        found = ops.matmul(whole, rounded(widened(value), dtype))
+        found = matmul(whole, rounded(widened(value), dtype))
         frame.products.append((place.key, value, found))
     return found[..., place.start : place.start + place.rows]
 
@@ -163,7 +165,7 @@ def _row(table: m.WeightRef, i: m.Node, frame: Frame) -> jax.Array:
     at = evaluate(i, frame)
     if np.ndim(at) == 0:
         return widened(frame.at.weights.row(table.name, frame.layers, frame.layer, at))
-    return widened(ops.index(frame.weight(table.name), at))
+    return widened(index(frame.weight(table.name), at))
 
 
 def _experts(node: m.Experts, frame: Frame) -> jax.Array:
