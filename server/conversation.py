@@ -39,6 +39,12 @@ class Conversation:
     # The template's own switches.
     variables: Mapping[str, Any] = field(factory=dict)
 
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        """The JSON schemas that the answer must keep to."""
+        strict = [{"type": "object", **tool.parameters} for tool in self.tools.callable if tool.strict]
+        return strict if self.form.kind is FormKind.TEXT else [self.form.schema, *strict]
+
 
 @frozen
 class Prompt:

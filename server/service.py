@@ -17,7 +17,7 @@ from .conversation import Dialect
 from .engine import Engine, NotAccepting, QueueFull
 from .errors import ApiError, bad_request, busy, overloaded, stopping
 from .generation import Generation, Plan, Wakeups
-from .grammar import Grammar, GrammarBusy, GrammarError, Grammars
+from .grammar import Grammar, GrammarBusy, GrammarError, Grammars, json_rule
 from .jsonbody import Fields
 from .params import Rules, check_ids, check_model
 from .sampling import Sampling
@@ -69,6 +69,9 @@ class Service:
         if request.params.ignore_eos:
             raise bad_request(f"`ignore_eos` does not go with `{param}`, whose answers have an end", "ignore_eos")
         try:
+            # Each schema by itself first: a part that nothing satisfies may lie far behind the start of the whole.
+            for schema in request.conversation.schemas:
+                self.grammars.build(f"start: {json_rule(schema)}")
             return self.grammars.build(text)
         except GrammarError as error:
             raise bad_request(f"`{param}` cannot be kept to: {error}", param) from error
