@@ -37,8 +37,7 @@ def serve_model(args: argparse.Namespace) -> None:
     The socket answers while the model loads: `/health` says so, all else is 503.
     """
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for ours in ("mks", "uvicorn"):
-        logging.getLogger(ours).setLevel(logging.INFO)
+    logging.getLogger("mks").setLevel(logging.INFO)
     options, tls = _http_options(args), _tls(args)
     opened = open_model(
         args.model,

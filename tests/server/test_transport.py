@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +14,7 @@ import pytest
 from mks.server.build import build_service
 from mks.server.files import TextFiles
 
-from .conftest import CHAT_TINY, Running, running, wait_for
+from .conftest import Running, running, wait_for
 from .fake import FakeDecoder
 
 LONG: dict[str, Any] = {"prompt": "Hello", "max_tokens": 200, "ignore_eos": True, "temperature": 0}
@@ -29,7 +25,8 @@ LONG: dict[str, Any] = {"prompt": "Hello", "max_tokens": 200, "ignore_eos": True
     [
         ("GET", "/nowhere", 404),
         ("POST", "/v1/chat/completion", 404),
-        ("POST", "/v1/responses", 404),
+        ("POST", "/v1/responses/resp-1/cancel", 404),
+        ("GET", "/v1/responses", 405),
         ("POST", "/invocations", 404),
         ("GET", "/v1/models/", 404),
         ("GET", "/v1/chat/completions", 405),
@@ -170,43 +167,3 @@ def test_what_runs_at_the_deadline_is_told(own_server: Running) -> None:
         *_, error, done, end = response.read().split(b"\n\n")
     assert json.loads(error.removeprefix(b"data: "))["error"]["message"] == "the server is stopping"
     assert (done, end) == (b"data: [DONE]", b"")
-
-
-CHILD = """
-import argparse, sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-from fake import FakeDecoder
-from mks.server import serve
-from mks.server.commands import serve as command
-from mks.server.files import read_text_files
-from mks.server.load import Opened
-
-def opened(model, **options):
-    def decoder(rows, context, ahead):
-        return FakeDecoder(rows=rows, context=context, delay=0.005)
-    return Opened(model, read_text_files(Path({chat!r})), None, decoder)
-
-serve.open_model = opened
-sys.exit(command(["tiny", "--port", "0", "--max-rows", "1", "--context", "512", "--drain", "10"]))
-"""
-
-
-@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_the_stream_end_and_exits_well(sig: signal.Signals) -> None:
-    """`mks serve` says where it serves, has two rows at least, and after a signal ends with status 0."""
-    source = CHILD.format(tests=os.path.dirname(__file__), chat=str(CHAT_TINY))
-    with subprocess.Popen([sys.executable, "-c", source], stderr=subprocess.PIPE, text=True) as child:
-        try:
-            assert child.stderr is not None
-            line = next(line for line in child.stderr if line.startswith("serving "))
-            url = line.split()[-1]
-            assert line.startswith("serving tiny at http://127.0.0.1:")
-            with httpx.stream("POST", f"{url}/completions", json={**LONG, "stream": True}, timeout=20) as response:
-                child.send_signal(sig)
-                assert response.read().endswith(b"data: [DONE]\n\n")
-            rest = child.stderr.read()
-            assert child.wait(15) == 0
-            assert "Traceback" not in rest
-        finally:
-            child.kill()
