@@ -113,6 +113,9 @@ class _Endpoints:
     async def chat(self, request: Request) -> Response:
         return await self.generate(request, self.service.chat)
 
+    async def responses(self, request: Request) -> Response:
+        return await self.generate(request, self.service.responses)
+
     async def completions(self, request: Request) -> Response:
         return await self.generate(request, self.service.completion)
 
@@ -181,6 +184,7 @@ def build_app(holder: Holder, metrics: Metrics, options: HttpOptions | None = No
     ends = _Endpoints(holder, metrics, options)
     routes = [
         Route("/v1/chat/completions", ends.chat, methods=["POST"]),
+        Route("/v1/responses", ends.responses, methods=["POST"]),
         Route("/v1/completions", ends.completions, methods=["POST"]),
         Route("/v1/models", ends.models),
         Route("/v1/models/{name:path}", ends.model),

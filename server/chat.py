@@ -17,7 +17,7 @@ from .messages import read_messages
 from .params import MAX_ALTERNATIVES, Params, Rules, check_model, read_params
 from .reader import Reader
 from .scores import Scored
-from .shapes import Envelope, Usage, new_id, token_bytes, token_ids, token_name
+from .shapes import CHUNKS, Envelope, Framing, Usage, new_id, token_bytes, token_ids, token_name
 from .tokenizer import Tokenizer
 from .tools import read_tools
 
@@ -106,6 +106,11 @@ class ChatShape:
     def prompt_tokens(self) -> int:
         """The tokens of the conversation."""
         return len(self.plans[0].prompt)
+
+    @property
+    def framing(self) -> Framing:
+        """Chunks."""
+        return CHUNKS
 
     def piece(self, token: int) -> bytes | str:
         """The bytes of a token, or the mark that it is."""

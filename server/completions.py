@@ -12,7 +12,7 @@ from .generation import Part, Plan
 from .jsonbody import Fields
 from .params import MAX_ALTERNATIVES, MAX_CHOICES, Params, Rules, check_ids, check_model, read_params
 from .scores import Scored
-from .shapes import Envelope, Usage, token_ids, token_name
+from .shapes import CHUNKS, Envelope, Framing, Usage, token_ids, token_name
 from .text import Utf8Stream
 from .tokenizer import Tokenizer
 
@@ -90,6 +90,11 @@ class CompletionShape:
     def prompt_tokens(self) -> int:
         """The tokens of all prompts."""
         return sum(len(plan.prompt) for plan in self.plans[:: self.params.n])
+
+    @property
+    def framing(self) -> Framing:
+        """Chunks."""
+        return CHUNKS
 
     def piece(self, token: int) -> bytes:
         """The bytes of a token; none without a tokenizer."""

@@ -154,6 +154,11 @@ class Fields:
         return value
 
 
+def dump(value: Any) -> bytes:
+    """Compact JSON in UTF-8; what JSON has no word for is an error."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
 def show(value: Any) -> str:
     """A value in a message: short, and never the text of a prompt."""
     if isinstance(value, str):

@@ -22,10 +22,14 @@ def read_messages(fields: Fields, *, developer_role: bool) -> list[dict[str, Any
         raise bad_request("`messages` must be a list with at least one message", "messages")
     if len(messages) > MAX_MESSAGES:
         raise bad_request(f"`messages` has {len(messages)} messages; at most {MAX_MESSAGES} are taken", "messages")
-    return [_message(message, f"messages[{number}]", developer_role) for number, message in enumerate(messages)]
+    return [
+        read_message(message, f"messages[{number}]", developer_role=developer_role)
+        for number, message in enumerate(messages)
+    ]
 
 
-def _message(value: Any, name: str, developer_role: bool) -> dict[str, Any]:
+def read_message(value: Any, name: str, *, developer_role: bool) -> dict[str, Any]:
+    """One message, called `name` where something is wrong with it. Raises `ApiError` 400."""
     if not isinstance(value, dict):
         raise bad_request(f"`{name}` must be an object", name)
     fields = Fields(value, f"{name}.")

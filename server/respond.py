@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import Any
 
@@ -14,12 +13,11 @@ from .engine import DeadlinePassed, EngineFailure, NotAccepting
 from .errors import ApiError, bad_request, failed, stopping, too_slow
 from .generation import Generation, Part, join
 from .grammar import GrammarFailure
+from .jsonbody import dump
 from .shapes import Shape, Usage
 
 # Seconds without anything to send after which an open stream gets a comment.
 KEEP_ALIVE = 15.0
-
-DONE = b"data: [DONE]\n\n"
 
 
 class ClientGone(Exception):
@@ -34,11 +32,6 @@ class JsonResponse(Response):
     def render(self, content: Any) -> bytes:
         """Compact UTF-8."""
         return dump(content)
-
-
-def dump(value: Any) -> bytes:
-    """Compact JSON in UTF-8."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 async def unless_gone[T](receive: Receive, work: Awaitable[T]) -> T:
@@ -143,7 +136,7 @@ class EventStream(Response):
             note(self._record, self._usage())
 
     async def _send_all(self, send: Send) -> None:
-        started = False
+        started, framing = False, self._shape.framing
         try:
             async for event in self._events():
                 if not started:
@@ -157,7 +150,8 @@ class EventStream(Response):
             if not started:
                 raise told from error
             self._record["error"] = told.message
-            await send({"type": "http.response.body", "body": _event(told.body()) + DONE, "more_body": True})
+            failure = framing.failure(told) + framing.end
+            await send({"type": "http.response.body", "body": failure, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _usage(self) -> Usage:
@@ -166,13 +160,14 @@ class EventStream(Response):
     async def _events(self) -> AsyncIterator[bytes]:
         """What to send, all of a turn in one piece."""
         shape, params = self._shape, self._shape.params
+        framing = shape.framing
         begun: set[int] = set()
         opened = False
         async for parts in self._generation.parts(KEEP_ALIVE):
             out = []
             if not opened:
                 opened = True
-                out += [_event(chunk) for chunk in shape.opening()]
+                out += [framing.event(chunk) for chunk in shape.opening()]
             if not parts:
                 out.append(b": keep-alive\n\n")
             for part in parts:
@@ -183,14 +178,10 @@ class EventStream(Response):
                 for chunk in shape.chunks(part, first):
                     if params.continuous_usage:
                         chunk["usage"] = self._usage().body()
-                    out.append(_event(chunk))
+                    out.append(framing.event(chunk))
             if out:
                 yield b"".join(out)
         if params.include_usage:
-            yield _event(shape.closing(self._usage())) + DONE
+            yield framing.event(shape.closing(self._usage())) + framing.end
         else:
-            yield DONE
-
-
-def _event(value: Any) -> bytes:
-    return b"data: " + dump(value) + b"\n\n"
+            yield framing.end

@@ -13,13 +13,15 @@ from attrs import field, frozen
 from .answer import Limits
 from .chat import ChatRequest, ChatShape, read_chat, shape_chat
 from .completions import CompletionRequest, CompletionShape, read_completion
-from .conversation import Dialect
+from .conversation import Conversation, Dialect, Prompt
 from .engine import Engine, NotAccepting, QueueFull
 from .errors import ApiError, bad_request, busy, overloaded, stopping
 from .generation import Generation, Plan, Wakeups
 from .grammar import Grammar, GrammarBusy, GrammarError, Grammars, json_rule
 from .jsonbody import Fields
-from .params import Rules, check_ids, check_model
+from .params import Params, Rules, check_ids, check_model
+from .responses import ResponsesShape, shape_responses
+from .responses_input import read_responses
 from .sampling import Sampling
 from .shapes import Envelope, Shape, new_id
 from .tokenizer import Tokenizer
@@ -51,26 +53,37 @@ class Service:
 
     def chat(self, body: dict[str, Any]) -> ChatShape:
         """Check, render and tokenise a chat request. Raises `ApiError`; may take a while."""
-        request, tokenizer = self._read_chat(Fields(body)), self._tokenizer()
-        prompt = self._dialect().prompt(request.conversation)
-        ids = self._encode(prompt.text, prompt.encode, "messages")
-        room = self._room(len(ids), request.params.max_tokens, None, "messages")
-        plan = Plan(ids, Sampling(grammar=self._grammar(prompt.grammar, request)), Limits(room))
-        return shape_chat(request, prompt, plan, self.rules, tokenizer)
+        request = self._read_chat(Fields(body))
+        prompt, plan = self._plan(request.conversation, request.params, "messages")
+        return shape_chat(request, prompt, plan, self.rules, self._tokenizer())
+
+    def responses(self, body: dict[str, Any]) -> ResponsesShape:
+        """The same for `/v1/responses`."""
+        request = read_responses(Fields(body), self.rules, developer_role=self._dialect().developer_role)
+        prompt, plan = self._plan(request.conversation, request.params, "input")
+        return shape_responses(request, prompt, plan, self.rules, self._tokenizer())
+
+    def _plan(self, conversation: Conversation, params: Params, param: str) -> tuple[Prompt, Plan]:
+        """A conversation's prompt, and the plan for its answer but for the sampling parameters."""
+        prompt = self._dialect().prompt(conversation)
+        ids = self._encode(prompt.text, prompt.encode, param)
+        room = self._room(len(ids), params.max_tokens, None, param)
+        grammar = self._grammar(prompt.grammar, conversation, params)
+        return prompt, Plan(ids, Sampling(grammar=grammar), Limits(room))
 
     def _read_chat(self, fields: Fields) -> ChatRequest:
         return read_chat(fields, self.rules, developer_role=self._dialect().developer_role)
 
-    def _grammar(self, text: str | None, request: ChatRequest) -> Grammar | None:
+    def _grammar(self, text: str | None, conversation: Conversation, params: Params) -> Grammar | None:
         """What the answer is held to, built before anything of it is sent. Raises `ApiError` 400 or 503."""
         if text is None or self.grammars is None:
             return None
-        param = "tools" if request.conversation.tools.guided else "response_format"
-        if request.params.ignore_eos:
+        param = "tools" if conversation.tools.guided else "response_format"
+        if params.ignore_eos:
             raise bad_request(f"`ignore_eos` does not go with `{param}`, whose answers have an end", "ignore_eos")
         try:
             # Each schema by itself first: a part that nothing satisfies may lie far behind the start of the whole.
-            for schema in request.conversation.schemas:
+            for schema in conversation.schemas:
                 self.grammars.build(f"start: {json_rule(schema)}")
             return self.grammars.build(text)
         except GrammarError as error:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from attrs import field, frozen
 
 from .answer import Delta
+from .errors import ApiError
 from .generation import Part, Plan
+from .jsonbody import dump
 from .params import Params
 from .tokenizer import Tokenizer
 
@@ -59,6 +61,29 @@ class Usage:
         }
 
 
+@frozen
+class Framing:
+    """How a stream is written: each of its events, one that tells of a failure, and what ends it."""
+
+    event: Callable[[dict[str, Any]], bytes]
+    failure: Callable[[ApiError], bytes]
+    end: bytes
+
+
+def data_event(value: Any) -> bytes:
+    """An event of server-sent events that is only data."""
+    return b"data: " + dump(value) + b"\n\n"
+
+
+def named_event(name: str, value: Any) -> bytes:
+    """An event with a name."""
+    return f"event: {name}\n".encode() + data_event(value)
+
+
+# As all endpoints but /v1/responses do it.
+CHUNKS = Framing(data_event, lambda error: data_event(error.body()), b"data: [DONE]\n\n")
+
+
 class Shape(Protocol):
     """How one kind of request is answered."""
 
@@ -77,6 +102,10 @@ class Shape(Protocol):
     @property
     def prompt_tokens(self) -> int:
         """The tokens of all prompts, each counted once."""
+
+    @property
+    def framing(self) -> Framing:
+        """How it is streamed."""
 
     def piece(self, token: int) -> bytes | str:
         """What a token adds to the text of an answer."""
