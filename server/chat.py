@@ -17,7 +17,7 @@ from .messages import read_messages
 from .params import MAX_ALTERNATIVES, Params, Rules, check_model, read_params
 from .reader import Reader
 from .scores import Scored
-from .shapes import CHUNKS, Envelope, Framing, Usage, new_id, token_bytes, token_ids, token_name
+from .shapes import CHUNKS, Envelope, Framing, Usage, new_id, prompt_logprobs, token_bytes, token_ids, token_name
 from .tokenizer import Tokenizer
 from .tools import read_tools
 
@@ -131,7 +131,10 @@ class ChatShape:
                     **self._finish(part),
                 }
             )
-        return self.envelope.wrap(choices, usage=self._usage(usage).body(), **self._prompt_ids())
+        more = self._prompt_ids()
+        if self.params.prompt_logprobs is not None:
+            more["prompt_logprobs"] = prompt_logprobs(self.tokenizer, parts[0].prompt, self.params.prompt_logprobs)
+        return self.envelope.wrap(choices, usage=self._usage(usage).body(), **more)
 
     def _message(self, message: Message) -> dict[str, Any]:
         told = self.request.include_reasoning and message.reasoning
@@ -231,7 +234,9 @@ def shape_chat(request: ChatRequest, prompt: Prompt, plan: Plan, rules: Rules, t
     for number in range(params.n):
         sampling, limits = params.copy(number, plan.limits.max_tokens)
         held = evolve(sampling, grammar=plan.sampling.grammar)
-        plans.append(evolve(plan, sampling=held, limits=limits, logprobs=request.logprobs))
+        scores = params.prompt_logprobs if number == 0 else None
+        one = evolve(plan, sampling=held, limits=limits, logprobs=request.logprobs, prompt_logprobs=scores)
+        plans.append(one)
     envelope = Envelope(new_id("chatcmpl"), "chat.completion", rules.model)
     readers = tuple(Reader(prompt.parser()) for _ in plans)
     return ChatShape(params, tuple(plans), envelope, tokenizer, request, prompt, readers)

@@ -12,7 +12,7 @@ from .generation import Part, Plan
 from .jsonbody import Fields
 from .params import MAX_ALTERNATIVES, MAX_CHOICES, Params, Rules, check_ids, check_model, read_params
 from .scores import Scored
-from .shapes import CHUNKS, Envelope, Framing, Usage, token_ids, token_name
+from .shapes import CHUNKS, Envelope, Framing, Usage, prompt_logprobs, token_ids, token_name
 from .text import Utf8Stream
 from .tokenizer import Tokenizer
 
@@ -128,6 +128,8 @@ class CompletionShape:
             if first:
                 choice["prompt_token_ids"] = list(plan.prompt)
             choice["token_ids"] = token_ids(delta)
+        if self.params.prompt_logprobs is not None:
+            choice["prompt_logprobs"] = prompt_logprobs(self.tokenizer, part.prompt, self.params.prompt_logprobs)
         return {**choice, "finish_reason": delta.finish, "stop_reason": delta.stop_reason}
 
     def _echoed(self, plan: Plan) -> str:
@@ -152,7 +154,7 @@ class CompletionShape:
     def _top(self, scored: Scored) -> dict[str, float] | None:
         if scored.logprob is None:
             return None
-        pairs = [*scored.top, (scored.token, scored.logprob)]
+        pairs = [*scored.top[: self.logprobs], (scored.token, scored.logprob)]
         return {token_name(self.tokenizer, token): logprob for token, logprob in pairs}
 
     def _prompt_offsets(self, plan: Plan) -> list[int]:

@@ -32,7 +32,6 @@ _UNREAD: dict[str, Any] = {
     "length_penalty": 1,
     "bad_words": [],
     "allowed_token_ids": [],
-    "prompt_logprobs": 0,
     "prompt_embeds": [],
     "truncate_prompt_tokens": -1,
     "logits_processors": [],
@@ -79,6 +78,8 @@ class Params:
     skip_special_tokens: bool
     return_token_ids: bool
     ignore_eos: bool
+    # How many likeliest tokens are shown with each token of the prompt; None for none of them.
+    prompt_logprobs: int | None
 
     def copy(self, number: int, room: int) -> tuple[Sampling, Limits]:
         """For the choice `number`: its own seed, and limits that end within `room` tokens."""
@@ -124,7 +125,15 @@ def read_params(fields: Fields, rules: Rules, *, max_tokens_field: str, lowest_m
         skip_special_tokens=fields.boolean("skip_special_tokens", True),
         return_token_ids=fields.boolean("return_token_ids") or not rules.texts,
         ignore_eos=ignore_eos,
+        prompt_logprobs=_prompt_logprobs(fields, stream),
     )
+
+
+def _prompt_logprobs(fields: Fields, stream: bool) -> int | None:
+    wanted = fields.integer("prompt_logprobs", 0, MAX_ALTERNATIVES)
+    if wanted is not None and stream:
+        raise bad_request("`prompt_logprobs` is not for `stream: true`", "prompt_logprobs")
+    return wanted
 
 
 def refuse_unread(raw: Mapping[str, Any]) -> None:

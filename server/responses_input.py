@@ -23,6 +23,7 @@ _UNREAD: dict[str, Any] = {
     "prompt": None,
     "truncation": "disabled",
     "top_logprobs": 0,
+    "prompt_logprobs": None,
     "n": 1,
 }
 

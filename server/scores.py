@@ -11,11 +11,15 @@ LOWEST = -9999.0
 
 @frozen
 class Scored:
-    """A token, its natural log-probability (None: not asked for or undefined) and the likeliest tokens there."""
+    """A token, its natural log-probability (None: not asked for or undefined) and the likeliest tokens there.
+
+    `rank` is 1 for the likeliest token.
+    """
 
     token: int
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()
+    rank: int = 0
 
 
 def largest(values: np.ndarray, count: int) -> np.ndarray:
@@ -38,7 +42,8 @@ def score(logits: np.ndarray, token: int, top: int = 0) -> Scored:
     peak = wide.max()
     norm = peak + np.log(np.exp(wide - peak).sum())
     best = tuple((int(index), _finite(wide[index] - norm)) for index in largest(logits, top))
-    return Scored(token, _finite(wide[token] - norm), best)
+    rank = 1 + int(np.count_nonzero(logits > logits[token]))
+    return Scored(token, _finite(wide[token] - norm), best, rank)
 
 
 def _finite(logprob: np.floating) -> float:

@@ -106,7 +106,8 @@ class Service:
         else:
             text, ids = None, prompt
         room = self._room(len(ids), request.params.max_tokens, 16, "prompt")
-        scored = request.logprobs if request.echo else None
+        wanted = [request.logprobs if request.echo else None, request.params.prompt_logprobs]
+        scored = max((count for count in wanted if count is not None), default=None)
         return [
             Plan(ids, *request.params.copy(number, room), request.logprobs, scored, text)
             for number in range(request.params.n)

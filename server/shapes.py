@@ -14,6 +14,7 @@ from .errors import ApiError
 from .generation import Part, Plan
 from .jsonbody import dump
 from .params import Params
+from .scores import Scored
 from .tokenizer import Tokenizer
 
 
@@ -131,6 +132,20 @@ def token_name(tokenizer: Tokenizer | None, token: int) -> str:
 def token_bytes(tokenizer: Tokenizer | None, token: int) -> list[int] | None:
     """The bytes of a token, where they are known."""
     return None if tokenizer is None else list(tokenizer.piece(token, skip_special_tokens=False))
+
+
+def prompt_logprobs(tokenizer: Tokenizer | None, prompt: Sequence[Scored], count: int) -> list[dict[str, Any] | None]:
+    """The scores of a prompt's tokens by id, with the `count` likeliest, as vLLM shows them; none for the first."""
+    return [None if scored.logprob is None else _by_id(tokenizer, scored, count) for scored in prompt]
+
+
+def _by_id(tokenizer: Tokenizer | None, scored: Scored, count: int) -> dict[str, Any]:
+    ranked = {token: (logprob, rank) for rank, (token, logprob) in enumerate(scored.top[:count], start=1)}
+    own = {scored.token: (scored.logprob, scored.rank)}
+    return {
+        str(token): {"logprob": logprob, "rank": rank, "decoded_token": token_name(tokenizer, token)}
+        for token, (logprob, rank) in (own | ranked | own).items()
+    }
 
 
 def token_ids(delta: Delta) -> list[int]:

@@ -328,3 +328,32 @@ def test_what_the_template_or_the_checkpoint_says_counts(files: TextFiles) -> No
         sampled = answer(server, "/v1/completions", prompt="Hello", max_tokens=12, temperature=1.5)
         greedy = answer(server, "/v1/completions", prompt="Hello", max_tokens=12, temperature=0)
         assert sampled["choices"] == greedy["choices"]
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_prompts_are_scored_by_id(server: Running, tokenizer: Tokenizer, count: int) -> None:
+    """`prompt_logprobs` in both endpoints: each token with its rank, the likeliest beside it; the first has none."""
+    text = "Hello there you"
+    ids = tokenizer.encode(text)
+    told = complete(server, text, max_tokens=1, prompt_logprobs=count)["choices"][0]["prompt_logprobs"]
+    echoed = complete(server, text, max_tokens=1, echo=True, logprobs=20)["choices"][0]["logprobs"]
+
+    assert told[0] is None
+    assert len(told) == len(ids)
+    for token, entry, logprob, top in zip(
+        ids[1:], told[1:], echoed["token_logprobs"][1:], echoed["top_logprobs"][1:], strict=False
+    ):
+        own = entry[str(token)]
+        assert own["logprob"] == logprob
+        assert own["decoded_token"] == tokenizer.spelling(token)
+        assert len(entry) in (max(count, 1), count + 1)
+        assert sorted(one["rank"] for one in entry.values())[:count] == list(range(1, count + 1))
+        if own["rank"] <= 20:
+            assert own["rank"] == sorted(top.values(), reverse=True).index(logprob) + 1
+    body = {"messages": HELLO, "max_tokens": 1, "prompt_logprobs": count}
+    chat = answer(server, "/v1/chat/completions", **body)
+    assert len(chat["prompt_logprobs"]) == chat["usage"]["prompt_tokens"]
+    assert server.post("/v1/chat/completions", {**body, "stream": True}).status_code == 400
+    both = complete(server, text, max_tokens=0, echo=True, logprobs=5, prompt_logprobs=1)["choices"][0]
+    assert all(len(entry) <= 2 for entry in both["prompt_logprobs"][1:])
+    assert all(len(entry) >= 5 for entry in both["logprobs"]["top_logprobs"][1:])
