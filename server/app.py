@@ -22,6 +22,7 @@ from .errors import ApiError, failed, loading, not_found
 from .journal import all_of
 from .jsonbody import parse_body
 from .metrics import Metrics
+from .page import page
 from .respond import ClientGone, EventStream, JsonResponse, whole_response
 from .service import Service
 from .shapes import Shape
@@ -147,6 +148,9 @@ class _Endpoints:
     async def show_metrics(self, request: Request) -> Response:
         return Response(self.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    async def page(self, request: Request) -> Response:
+        return page()
+
     async def version(self, request: Request) -> Response:
         return JsonResponse({"version": version()})
 
@@ -195,6 +199,7 @@ def build_app(holder: Holder, metrics: Metrics, options: HttpOptions | None = No
         Route("/ping", ends.live),
         Route("/metrics", ends.show_metrics),
         Route("/version", ends.version),
+        Route("/", ends.page),
     ]
     routed = Starlette(
         routes=routes,
