@@ -8,10 +8,13 @@ from enum import Enum
 from attrs import define, field
 
 from .forms import BLOCKS, WORDS, block_place
+from .limits import DEEPEST_BLOCK
 from .scan import Piece, brackets, is_lambda
 
 # A line that ends with one of these goes on; words only where something stands before them.
 _GOES_ON = frozenset(", = : -> + - * / // % ** @ == != <= >= < >".split())
+# How many blocks outwards a statement's home is looked for; more are refused anyway.
+_FAR = 2 * DEEPEST_BLOCK
 _JOINS = frozenset("or and not in when else from with at over".split())
 
 
@@ -34,13 +37,17 @@ class Statement:
 
 @define
 class Body:
-    """What stands in a block's braces; `first` is the block's word, `close` is `None` when the brace is missing."""
+    """What stands in a block's braces, up to piece `end`.
+
+    `first` is the block's word, `close` is `None` when the brace is missing.
+    """
 
     first: int
     open: int
     place: str
     indent: int
     close: int | None = None
+    end: int = 0
     statements: list[Statement] = field(factory=list)
 
 
@@ -107,6 +114,7 @@ class Cutter:
     def leave(self, depth: int, seen: int) -> None:
         """Leave blocks that are not closed until `depth` are open; piece `seen` showed it."""
         while len(self.bodies) > depth:
+            self.bodies[-1].end = seen
             self.cut.unclosed.append((self.bodies.pop(), seen))
 
     def begin(self, i: int) -> None:
@@ -131,7 +139,7 @@ class Cutter:
             return stays
         if after.kind not in ("word", "string") and after.text not in ("{", "("):
             return stays
-        for depth in range(stays - 1, -1, -1):
+        for depth in range(stays - 1, max(-1, stays - _FAR), -1):
             if here.text in WORDS[self.bodies[depth - 1].place if depth else "file"]:
                 return depth
         return stays
@@ -201,7 +209,8 @@ class Cutter:
         if not self.bodies:
             self.cut.stray.append(i)
             return
-        self.bodies.pop().close = i
+        self.bodies[-1].close, self.bodies[-1].end = i, i + 1
+        self.bodies.pop()
 
 
 def cut(text: str, given: Sequence[Piece], trust: Trust) -> Cut:

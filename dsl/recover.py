@@ -84,7 +84,7 @@ class Recovery:
         first = self.pieces[bodies[0].first]
         second = self.pieces[bodies[0].first + 1 : bodies[0].open]
         name = f" {second[0].text}" if second and second[0].kind == "word" else ""
-        others = [Label(self.span(p.start, p.end), "nor has this one") for p in outer]
+        others = [Label(self.span(p.start, p.end), "nor has this one") for p in outer[:DEEPEST_BLOCK]]
         if seen < len(self.pieces):
             piece = self.pieces[seen]
             others.append(Label(self.span(piece.start, piece.end), "`}` is missing before this"))
@@ -104,18 +104,17 @@ class Recovery:
 
     def block(self, statement: Statement, body: Body, place: str, depth: int) -> list[Any]:
         """A block: its head, and what stands between its braces."""
-        last = len(self.pieces) if body.close is None else body.close + 1
         if depth >= DEEPEST_BLOCK:
             brace = self.pieces[body.open]
             label = Label(self.span(brace.start, brace.end))
             message = f"blocks are nested more than {DEEPEST_BLOCK} deep"
             self.found.append(Diagnostic("E006", message, label, helps=("no definition needs that",)))
-            self.spoil(statement.first, last)
+            self.spoil(statement.first, body.end)
             return []
         node = self.head(statement, body, place)
         inside = [x for each in body.statements for x in self.statement(each, body.place, depth + 1)]
         if node is None:
-            self.spoil(statement.first, last)
+            self.spoil(statement.first, body.end)
             return []
         if body.close is not None:
             end = self.pieces[body.close].end
