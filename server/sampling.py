@@ -12,13 +12,13 @@ from typing import Protocol
 import numpy as np
 from attrs import field, frozen
 
-from .scores import largest
+from .draw import draw
 
 # Below this, dividing by the temperature overflows; the choice is greedy.
 COLD = 1e-5
 
-# Nearly always enough candidates for `top_p`; all are sorted where it is not.
-NUCLEUS = 1024
+# Random numbers that are made at a time.
+AHEAD = 64
 
 
 class Mask(Protocol):
@@ -70,8 +70,14 @@ class Sampling:
 
 def uniform(seed: int, position: int) -> float:
     """A number in [0, 1) that depends on `seed` (any 64-bit integer) and `position` only."""
-    raw = np.random.Philox(key=seed % 2**64, counter=position).random_raw()
-    return (raw >> 11) * 2.0**-53
+    return float(uniforms(seed, position, 1)[0])
+
+
+def uniforms(seed: int, position: int, count: int) -> np.ndarray:
+    """Those of `count` positions from `position` on, f64 `[count]`."""
+    # A step of the counter gives four words; the first is taken.
+    raw = np.random.Philox(key=seed % 2**64, counter=position).random_raw(4 * count)[::4]
+    return (raw >> np.uint64(11)) * 2.0**-53
 
 
 class Sampler:
@@ -80,6 +86,7 @@ class Sampler:
     def __init__(self, params: Sampling, vocab: int, prompt: Sequence[int] = ()) -> None:
         self._params = params
         self._position = 0
+        self._randoms = np.empty(0)
         self._mask = None if params.grammar is None else params.grammar.start()
         self._bias_ids = np.array([token for token, _ in params.logit_bias], dtype=np.intp)
         self._bias = np.array([bias for _, bias in params.logit_bias], dtype=np.float32)
@@ -97,10 +104,7 @@ class Sampler:
     def choose(self, logits: np.ndarray) -> int:
         """The next token, given the f32 `logits` `[vocab]` at its position."""
         adjusted = self._adjust(logits)
-        if self._params.greedy:
-            token = int(adjusted.argmax())
-        else:
-            token = draw(adjusted, self._params, uniform(self._params.seed, self._position))
+        token = int(adjusted.argmax()) if self._params.greedy else draw(adjusted, self._params, self._random())
         self._position += 1
         if self._mask is not None:
             self._mask.take(token)
@@ -110,9 +114,17 @@ class Sampler:
             self._seen[token] = True
         return token
 
+    def _random(self) -> float:
+        ahead = self._position % AHEAD
+        if ahead == 0:
+            self._randoms = uniforms(self._params.seed, self._position, AHEAD)
+        return float(self._randoms[ahead])
+
     def _adjust(self, logits: np.ndarray) -> np.ndarray:
         params = self._params
-        out = logits.astype(np.float32)
+        out = np.asarray(logits, dtype=np.float32)
+        if len(self._bias_ids) or self._counts is not None or self._position < params.min_tokens:
+            out = out.copy()
         if self._seen is not None:
             factor = np.float32(params.repetition_penalty)
             out = np.where(self._seen, np.where(out > 0, out / factor, out * factor), out)
@@ -128,36 +140,3 @@ class Sampler:
         """The grammar comes last, so nothing overrules it; where it leaves only an end, `min_tokens` gives way."""
         out = np.where(allowed, logits, -np.inf)
         return out if np.isfinite(out.max()) else np.where(allowed, np.float32(0), -np.inf)
-
-
-def draw(logits: np.ndarray, params: Sampling, at: float) -> int:
-    """The token at quantile `at` of the filtered distribution, tokens in the order of their ids."""
-    scaled = logits.astype(np.float64) / params.temperature
-    weights = np.exp(scaled - scaled.max())
-    if params.min_p > 0:
-        weights = np.where(weights >= params.min_p, weights, 0.0)
-    if 0 < params.top_k < len(weights):
-        weights = _only(weights, largest(weights, params.top_k))
-    if params.top_p < 1:
-        weights = _only(weights, _nucleus(weights, params.top_p))
-    sums = np.cumsum(weights)
-    token = int(np.searchsorted(sums, at * sums[-1], side="right"))
-    # Rounding may put the quantile at the very end, where weights can be zero.
-    return min(token, int(np.flatnonzero(weights)[-1]))
-
-
-def _only(weights: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    out = np.zeros_like(weights)
-    out[kept] = weights[kept]
-    return out
-
-
-def _nucleus(weights: np.ndarray, top_p: float) -> np.ndarray:
-    """The likeliest tokens that together reach `top_p`; at least one."""
-    goal = top_p * weights.sum()
-    for count in (NUCLEUS, len(weights)):
-        order = largest(weights, count)
-        before = np.cumsum(weights[order])
-        if before[-1] >= goal:
-            break
-    return order[: 1 + int(np.searchsorted(before, goal, side="left"))]

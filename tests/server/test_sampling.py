@@ -10,7 +10,8 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mks.server.sampling import Sampler, Sampling, draw, uniform
+from mks.server.draw import draw
+from mks.server.sampling import Sampler, Sampling, uniform, uniforms
 
 VOCAB = 50
 
@@ -55,6 +56,12 @@ def test_uniform_is_a_function_into_the_unit_interval(seed: int, position: int) 
     """The same number for the same seed and position; below one."""
     assert 0 <= uniform(seed, position) < 1
     assert uniform(seed, position) == uniform(seed, position)
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 10**6))
+def test_random_numbers_can_be_made_ahead(seed: int, position: int) -> None:
+    """They are the same as one by one."""
+    assert uniforms(seed, position, 5).tolist() == [uniform(seed, position + at) for at in range(5)]
 
 
 def test_uniform_is_spread_evenly() -> None:
