@@ -6,19 +6,20 @@ from pathlib import Path
 
 from attrs import define, field, frozen
 
-from . import model as m
-from . import syntax as s
 from .diagnostics import Diagnostic, Label, Sink, did_you_mean, ordered
-from .files import read_source
-from .instance import Instance
-from .instantiate import instantiate
-from .parse import parse
-from .proofs import check_instance, check_shares
-from .resolve import resolve
-from .resolve_schedule import resolve_schedule
-from .schedule import Schedule, Speculation
+from .model import ir as m
+from .model.instance import Instance
+from .model.instantiate import instantiate
+from .model.proofs import check_instance
+from .model.resolve import resolve
+from .schedule.fits import check_shares
+from .schedule.ir import Schedule, Speculation
+from .schedule.resolve import resolve_schedule
+from .schedule.speculation import resolve_speculation
 from .source import Source
-from .speculation import resolve_speculation
+from .text import syntax as s
+from .text.files import read_source
+from .text.parse import parse
 
 
 @frozen

@@ -9,9 +9,9 @@ from typing import Any, TextIO
 
 from attrs import frozen
 
-from .columns import Shown, printable, show
 from .diagnostics import Diagnostic, Label
 from .source import Source, Span
+from .text.columns import Shown, printable, show
 
 # A longer line is cut to what surrounds the carets.
 _WIDEST = 200

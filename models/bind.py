@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from attrs import define, field, frozen
 
-from ..dsl import model as m
 from ..dsl.diagnostics import Diagnostic, Label
-from ..dsl.instance import Instance
-from ..dsl.instantiate import look_up
+from ..dsl.model import ir as m
+from ..dsl.model.instance import Instance
+from ..dsl.model.instantiate import look_up
 from .binding import Binding, Key, Piece, Scales, Source
 from .faults import Faults
 from .fit import cut, global_cut, layouts, row_axis

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import field, frozen
 
-from ..dsl.instance import Instance
+from ..dsl.model.instance import Instance
 from .fit import Cut
 from .stored import Checkpoint, Stored
 

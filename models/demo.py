@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
+from ..dsl.cache import cache_folder
 from ..dsl.diagnostics import Diagnostic, Sink
-from ..dsl.parse import cache_folder
 from . import gguf_tokenizer as tokenizer
 from .safetensors_file import write_safetensors
 from .stored import Checkpoint, Stored

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from attrs import define, field
 
-from ..dsl import model as m
 from ..dsl.diagnostics import Diagnostic, Label
-from ..dsl.shapes import show
+from ..dsl.model import ir as m
+from ..dsl.model.shapes import show
 from .places import Names
 from .stored import Checkpoint, Stored, listed
 

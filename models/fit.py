@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from attrs import evolve, frozen
 
-from ..dsl.model import Codec
+from ..dsl.model.ir import Codec
 
 
 @frozen

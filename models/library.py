@@ -12,8 +12,8 @@ from typing import Any
 from attrs import evolve
 
 from ..dsl.diagnostics import Diagnostic, Sink, did_you_mean
-from ..dsl.files import decode_source, read_source
 from ..dsl.source import Source
+from ..dsl.text.files import decode_source, read_source
 
 # A package offers a definition as `[project.entry-points."mks.definitions"]`, `name = "package"` (which holds
 # `name.mks`) or `name = "package:object"`: a path, or a function without arguments that returns one.

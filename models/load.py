@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..dsl.diagnostics import Diagnostic, ordered
-from ..dsl.instantiate import instantiate
-from ..dsl.model import Model
-from ..dsl.static import Value
+from ..dsl.model.instantiate import instantiate
+from ..dsl.model.ir import Model
+from ..dsl.model.static import Value
 from .bind import bind
 from .binding import Binding
 from .checkpoint import scan_checkpoint

@@ -8,9 +8,9 @@ from functools import lru_cache
 
 from attrs import define, field, frozen
 
-from ..dsl import model as m
 from ..dsl.diagnostics import did_you_mean
-from ..dsl.instance import Instance
+from ..dsl.model import ir as m
+from ..dsl.model.instance import Instance
 from .stored import Checkpoint, listed
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")

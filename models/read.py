@@ -7,8 +7,8 @@ from itertools import product
 
 import numpy as np
 
-from ..dsl import model as m
 from ..dsl.diagnostics import Diagnostic, Label, MksError
+from ..dsl.model import ir as m
 from . import codecs
 from .binding import Binding, Entry, Piece, Source
 from .stored import DTYPES

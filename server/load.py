@@ -11,8 +11,8 @@ from attrs import field, frozen
 from ..dsl.compile import check_source
 from ..dsl.decoder import Decoder
 from ..dsl.diagnostics import Diagnostic, MksError
-from ..dsl.instantiate import look_up
-from ..dsl.model import Model
+from ..dsl.model.instantiate import look_up
+from ..dsl.model.ir import Model
 from ..models.demo import default_checkpoint
 from ..models.library import find_definition
 from ..models.load import load

@@ -41,8 +41,8 @@ def definition() -> Path:
     return Path(__file__).with_name("tiny.mks")
 '''
 OPS = """
-from mks.dsl.ops import Op
-from mks.dsl.ops_rules import elementwise
+from mks.dsl.model.ops import Op
+from mks.dsl.model.rules import elementwise
 
 CLIPPED_SWIGLU = Op("clipped_swiglu", ("a", "b"), elementwise, scalars=("limit",), summary="clipped SwiGLU")
 """

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from ...dsl.parse import cache_folder
+from ...dsl.cache import cache_folder
 from .ops.matmul import FEW
 
 _log = getLogger(__name__)

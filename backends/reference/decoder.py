@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...dsl.decoder import Saved
-from ...dsl.instance import Instance
+from ...dsl.model.instance import Instance
 from . import step as steps
 from .compilation import compiled
 from .keeping import Keeper, KeptRow

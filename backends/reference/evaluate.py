@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from attrs import evolve, frozen
 
-from ...dsl import model as m
-from ...dsl import ops as registry
-from ...dsl.expressions import walk
-from ...dsl.shapes import Shape
+from ...dsl.model import ir as m
+from ...dsl.model import ops as registry
+from ...dsl.model.expressions import walk
+from ...dsl.model.shapes import Shape
 from . import ops
 from .caches import Index
 from .frame import Frame, Value

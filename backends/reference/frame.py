@@ -11,8 +11,8 @@ import numpy as np
 from attrs import Factory, define, frozen
 from jax import lax
 
-from ...dsl import model as m
-from ...dsl.instance import Instance
+from ...dsl.model import ir as m
+from ...dsl.model.instance import Instance
 from . import caches
 from .caches import Cache, Index
 from .states import Arrays, Room, Store

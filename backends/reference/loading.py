@@ -9,9 +9,9 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from ...dsl import model as m
-from ...dsl.expressions import walk
-from ...dsl.instance import Instance
+from ...dsl.model import ir as m
+from ...dsl.model.expressions import walk
+from ...dsl.model.instance import Instance
 from .weights import Place, Weights
 
 type Array = np.ndarray[Any, Any]

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from attrs import frozen
 
-from ...dsl import model as m
-from ...dsl import ops as registry
-from ...dsl.expressions import walk
-from ...dsl.instance import Instance
+from ...dsl.model import ir as m
+from ...dsl.model import ops as registry
+from ...dsl.model.expressions import walk
+from ...dsl.model.instance import Instance
 from . import ops
 from .caches import TILE
 from .rounding import DTYPES

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from attrs import evolve
 
-from ...dsl import model as m
-from ...dsl.expressions import walk
-from ...dsl.instance import Instance
+from ...dsl.model import ir as m
+from ...dsl.model.expressions import walk
+from ...dsl.model.instance import Instance
 from .caches import Index
 from .evaluate import evaluate
 from .frame import Frame, Pass, Value

@@ -3,7 +3,7 @@
 import pytest
 from helpers.definitions import NAMES, changed, codes
 
-from mks.dsl import model as m
+from mks.dsl.model import ir as m
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -55,7 +55,7 @@ def test_values_are_rounded_where_they_are_named() -> None:
 
 def test_functions_evaluate_their_arguments_once() -> None:
     """`situ(gate @ h, up @ h)` uses its first argument twice, but multiplies once."""
-    from mks.dsl.expressions import walk
+    from mks.dsl.model.expressions import walk
 
     model = changed("kimi_k3").models["kimi_k3"]
     (statement,) = model.parts["dense"].body
@@ -106,6 +106,7 @@ def test_a_change_in_one_place_gives_one_error() -> None:
 
 def test_every_diagnostic_of_a_file_comes_at_once() -> None:
     """Errors in a part, in the step and in the layer table, in the order of the text."""
-    edits = (("sigmoid(wb @ x)", "sigmod(wb @ x)"), ("wk @ x, kv_heads", "wk @ x, k_heads"), ("    mlp\n  ", "    mpl\n  "))
+    heads = ("wk @ x, kv_heads", "wk @ x, k_heads")
+    edits = (("sigmoid(wb @ x)", "sigmod(wb @ x)"), heads, ("    mlp\n  ", "    mpl\n  "))
     found = changed("qwen38", *edits)
     assert codes(found) == ["E105", "E107", "E115"]

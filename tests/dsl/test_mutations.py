@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mks.dsl.compile import check_source
 from mks.dsl.diagnostics import Sink
 from mks.dsl.render import render_all, style_for
-from mks.dsl.report import as_json, as_text, report
+from mks.dsl.report.report import as_json, as_text, report
 from mks.dsl.source import Source
 
 WORD = re.compile(r'"[^"\n]*"|#[^\n]*|\w+|\*\*|//|\.\.|->|[^\w\s]|\n')

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mks.dsl.columns import show
 from mks.dsl.diagnostics import Diagnostic, Label
 from mks.dsl.render import COLOURED, PLAIN, as_json, render, render_all, style_for, summary
 from mks.dsl.source import Source, Span
+from mks.dsl.text.columns import show
 
 
 def spot(source: Source, word: str, text: str = "", nth: int = 0) -> Label:

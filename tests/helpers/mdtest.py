@@ -17,7 +17,7 @@ from pathlib import Path
 
 from attrs import define, field, frozen
 
-from mks.dsl.command_check import Answer, examine
+from mks.dsl.commands.check import Answer, examine
 from mks.dsl.diagnostics import Diagnostic, ordered
 from mks.dsl.render import render_all
 from mks.dsl.source import Source

@@ -10,7 +10,7 @@ from helpers.definitions import FOLDER
 
 from mks.backends.reference import Weights, load
 from mks.dsl.compile import load_definition
-from mks.dsl.instance import Instance
+from mks.dsl.model.instance import Instance
 from mks.models.load import load as load_checkpoint
 from mks.models.read import read_all
 

@@ -6,8 +6,8 @@ from attrs import fields, has
 from helpers.definitions import NAMES, text
 from hypothesis import strategies as st
 
-from mks.dsl import syntax as s
-from mks.dsl.forms import FORMS
+from mks.dsl.text import syntax as s
+from mks.dsl.text.forms import FORMS
 
 TEXTS = {name: text(name) for name in NAMES}
 

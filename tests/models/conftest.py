@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mks.dsl.compile import check_source
-from mks.dsl.model import Model
+from mks.dsl.model.ir import Model
 from mks.dsl.source import Source
 
 TOY = """mks 1

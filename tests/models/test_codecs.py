@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mks.dsl.diagnostics import MksError
-from mks.dsl.model import Model
+from mks.dsl.model.ir import Model
 from mks.models import codecs
 from mks.models.load import load
 from mks.models.read import read, read_all

@@ -102,7 +102,8 @@ def test_concurrent_processes_agree(package: Path) -> None:
     """Processes that convert at the same time all get the same whole folder, and leave nothing behind."""
     script = (
         "import sys; from mks.models import demo; from mks.models.checkpoint import open_checkpoint\n"
-        f"sys.path.insert(0, {str(package.parent)!r}); demo.DEFAULTS['small'] = demo.Default({PACKAGE!r}, '', {{'temperature': 0.0}})\n"
+        f"sys.path.insert(0, {str(package.parent)!r})\n"
+        f"demo.DEFAULTS['small'] = demo.Default({PACKAGE!r}, '', {{}})\n"
         "folder, found = demo.default_checkpoint('small'); checkpoint, more = open_checkpoint(folder)\n"
         "assert checkpoint is not None and not found and not more; print(folder)"
     )

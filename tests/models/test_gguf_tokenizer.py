@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from attrs import frozen
-from mks.models.gguf_tokenizer import UnreadableTokenizer, generation_config, tokenizer_config, tokenizer_json
 from tokenizers import Tokenizer
+
+from mks.models.gguf_tokenizer import UnreadableTokenizer, generation_config, tokenizer_config, tokenizer_json
 
 
 @frozen

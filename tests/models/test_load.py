@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mks.dsl.compile import load_definition
-from mks.dsl.model import Model
+from mks.dsl.model.ir import Model
 from mks.models.load import load
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from mks.dsl.compile import load_definition
-from mks.dsl.instantiate import instantiate
-from mks.dsl.model import Model
+from mks.dsl.model.instantiate import instantiate
+from mks.dsl.model.ir import Model
 from mks.models.bind import bind
 from mks.models.binding import Binding
 from mks.models.checkpoint import open_checkpoint

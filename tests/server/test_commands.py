@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from mks.dsl.cli import main
+from mks.dsl.commands.cli import main
 from mks.dsl.diagnostics import Diagnostic, MksError
 from mks.server import commands, run, serve
 from mks.server.files import TextFiles

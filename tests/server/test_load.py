@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mks.dsl.cli import main
+from mks.dsl.commands.cli import main
 from mks.dsl.diagnostics import MksError
 from mks.server.build import build_service
 from mks.server.load import CannotOpen, open_model

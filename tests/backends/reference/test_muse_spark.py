@@ -11,7 +11,7 @@ from helpers.muse import Muse
 
 from mks.backends.reference import ReferenceDecoder
 from mks.dsl.compile import load_definition
-from mks.dsl.instantiate import instantiate
+from mks.dsl.model.instantiate import instantiate
 
 SIZES = {
     "d": 32, "layers": 6, "vocab": 50, "q_heads": 4, "kv_heads": 2, "head": 8, "latent": 16, "moe": 12, "experts": 6,

@@ -14,7 +14,7 @@ from helpers.muse import rms, turn
 from mks.backends.reference import ReferenceDecoder
 from mks.backends.reference.rounding import rounded
 from mks.dsl.compile import load_definition
-from mks.dsl.instantiate import instantiate
+from mks.dsl.model.instantiate import instantiate
 
 SIZES = {"d": 48, "layers": 3, "ffn": 64, "vocab": 60, "q_heads": 6, "kv_heads": 2}
 IDS = [int(i) for i in np.random.default_rng(2).integers(0, 60, 24)]

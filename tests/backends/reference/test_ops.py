@@ -8,7 +8,7 @@ import pytest
 from mks.backends.reference import ops
 from mks.backends.reference.ops.experts import experts
 from mks.backends.reference.ops.route import Routes
-from mks.dsl import ops as registry
+from mks.dsl.model import ops as registry
 
 RNG = np.random.default_rng(7)
 

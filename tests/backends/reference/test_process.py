@@ -23,8 +23,8 @@ def run(code, *paths, **environment):
 
 OP = """
 import jax.numpy as jnp
-from mks.dsl.ops import Op
-from mks.dsl.ops_rules import same
+from mks.dsl.model.ops import Op
+from mks.dsl.model.rules import same
 row = Op("cube", ("x",), same, summary="x * x * x")
 def cube(x):
     return x * x * x
@@ -34,7 +34,7 @@ USES_IT = '''
 import numpy as np
 from mks.backends.reference import ReferenceDecoder
 from mks.dsl.compile import check_source
-from mks.dsl.instantiate import instantiate
+from mks.dsl.model.instantiate import instantiate
 from mks.dsl.source import Source
 text = """mks 1
 model toy {

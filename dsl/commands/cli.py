@@ -1,0 +1,154 @@
+"""The `mks` command: finds the word's function, and sees to it that nothing ends in a traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+
+from ..diagnostics import Diagnostic, MksError, did_you_mean
+
+# A command is a function that takes its arguments and returns the exit status.
+type Command = Callable[[list[str]], int]
+
+GROUP = "mks.commands"
+BUILT_IN = {
+    "check": ("check", "check a definition and its schedules"),
+    "fmt": ("fmt", "lay definitions out in the one way"),
+    "explain": ("explain", "say what an error code means"),
+    "new": ("new", "write a small definition to start from"),
+}
+USAGE = """\
+usage: mks COMMAND ...
+
+A small language for language-model decoding.
+
+commands:
+{commands}
+
+options:
+  -h, --help     this text; `mks COMMAND --help` for one command
+  --version      the version
+  --debug        show the traceback of an internal error (or MKS_DEBUG=1)
+
+examples:
+  mks new tiny.mks                     # a definition to start from
+  mks check tiny.mks                   # errors, or what it needs of its target
+  mks explain E101                     # what an error means
+  mks serve smollm2                    # chat over HTTP
+"""
+# What a shell reports for a process that was interrupted, and for one whose reader went away.
+INTERRUPTED, NOBODY_READS = 130, 141
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; its exit status: 0 fine, 1 errors, 2 wrong usage."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = bool(os.environ.get("MKS_DEBUG"))
+    if "--debug" in arguments:
+        debug = True
+        arguments.remove("--debug")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to fail
+    try:
+        status = run(arguments)
+        sys.stdout.flush()
+    except SystemExit as e:  # argparse: help, or wrong usage
+        return e.code if isinstance(e.code, int) else 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is quiet too
+        return NOBODY_READS
+    except MksError as e:
+        show(e.diagnostics)
+        return 1
+    except Exception as e:
+        if debug:
+            raise
+        show([_bug(e, arguments)])
+        return 1
+    return status
+
+
+def run(arguments: list[str]) -> int:
+    """The command that the first word names."""
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage(), end="", file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments else 2
+    word, *rest = arguments
+    if word == "--version":
+        print(f"mks {version()}")
+        return 0
+    command = find(word)
+    if command is None:
+        near = did_you_mean(word, [*BUILT_IN, *others()])
+        print(f"mks: unknown command `{word}`{': ' if near else ''}{''.join(near)}", file=sys.stderr)
+        print("try `mks --help`", file=sys.stderr)
+        return 2
+    return command(rest)
+
+
+def find(word: str) -> Command | None:
+    """A command's function; only the module that holds it is imported."""
+    if word in BUILT_IN:
+        found: Command = import_module(f".{BUILT_IN[word][0]}", __package__).main
+        return found
+    point = others().get(word)
+    return None if point is None else point()
+
+
+def others() -> dict[str, Callable[[], Command]]:
+    """Commands that other packages bring, not yet loaded."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point.load for point in entry_points(group=GROUP)}
+
+
+def usage() -> str:
+    """The help text, with every command's first line of documentation."""
+    lines = [(name, about) for name, (_, about) in BUILT_IN.items()]
+    for name, load in sorted(others().items()):
+        try:
+            about = (load().__doc__ or "").strip().partition("\n")[0].partition(";")[0].rstrip(".")
+        except Exception as e:  # another package's fault must not hide our help
+            about = f"(cannot be loaded: {type(e).__name__}: {e})"
+        lines.append((name, about[:1].lower() + about[1:]))
+    wide = max(len(name) for name, _ in lines)
+    return USAGE.format(commands="\n".join(f"  {name:{wide}}  {about}" for name, about in lines))
+
+
+def version() -> str:
+    """The installed version."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return installed("mks")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def show(diagnostics: list[Diagnostic] | tuple[Diagnostic, ...]) -> None:
+    """Print to the standard error stream."""
+    from ..render import render_all, style_for
+
+    print(render_all(diagnostics, style_for(sys.stderr)), end="", file=sys.stderr)
+
+
+def _bug(error: Exception, arguments: list[str]) -> Diagnostic:
+    """An internal error, told apart from the user's."""
+    from platform import platform, python_version
+
+    return Diagnostic(
+        "E900",
+        "this is a bug in mks",
+        notes=(
+            f"error: {type(error).__name__}: {error}",
+            f"version: mks {version()}, Python {python_version()}, {platform()}",
+            f"arguments: {' '.join(arguments)}",
+        ),
+        helps=("`--debug` shows where it happened; please report it with the file",),
+    )

@@ -1,0 +1,86 @@
+"""`mks fmt`: lay definitions out in the one way."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from difflib import unified_diff
+from pathlib import Path
+
+from ..diagnostics import Diagnostic
+from ..render import render_all, style_for
+from ..source import Source
+from ..text.files import decode_source, read_source
+from ..text.format import format_source
+
+EXAMPLES = """\
+examples:
+  mks fmt models/*.mks               # rewrite the files that need it
+  mks fmt --check --diff tiny.mks    # only show what would change
+  mks fmt - < tiny.mks               # from standard input to standard output
+
+A file with syntax errors is left as it is.
+exit status: 0 fine, 1 errors (with --check also: a file would change), 2 wrong usage
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Lay definitions out."""
+    parser = argparse.ArgumentParser(
+        "mks fmt",
+        description="Rewrite definitions in their canonical layout: indents, columns, spaces, empty lines.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("files", metavar="FILE", nargs="+", help="a .mks file, or - for standard input")
+    parser.add_argument("--check", action="store_true", help="change nothing; say which files would change")
+    parser.add_argument("--diff", action="store_true", help="change nothing; show what would change")
+    args = parser.parse_args(argv)
+    statuses = [_one(name, args.check, args.diff) for name in args.files]  # every file, also behind one with errors
+    return max(statuses)
+
+
+def _one(name: str, check: bool, diff: bool) -> int:
+    """Format one file; its exit status."""
+    source = decode_source("<stdin>", sys.stdin.buffer.read()) if name == "-" else read_source(name)
+    if isinstance(source, Diagnostic):
+        return _refused([source])
+    made = format_source(source)
+    if not isinstance(made, str):
+        return _refused(made)
+    same = made == source.text
+    if diff and not same:
+        before, after = (text.replace("\r\n", "\n").splitlines(keepends=True) for text in (source.text, made))
+        lines = unified_diff(before, after, name, f"{name} (formatted)")
+        print("".join(line if line.endswith("\n") else line + "\n" for line in lines), end="")
+    if check and not same:
+        print(f"{name} would change")
+        return 1
+    if check or diff:
+        return 0
+    if name == "-":
+        sys.stdout.buffer.write(made.encode("utf-8"))
+    elif not same:
+        return _write(source, made)
+    return 0
+
+
+def _write(source: Source, made: str) -> int:
+    """Replace a file at once, so that an interruption cannot leave half of it."""
+    path = Path(source.name).resolve()  # of a link, what it leads to
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(made.encode("utf-8"))
+        beside.chmod(path.stat().st_mode)
+        beside.replace(path)
+    except OSError as e:
+        beside.unlink(missing_ok=True)
+        return _refused([Diagnostic("E003", f"`{source.name}` cannot be written: {(e.strerror or str(e)).lower()}")])
+    print(f"{source.name} formatted")
+    return 0
+
+
+def _refused(found: list[Diagnostic]) -> int:
+    print(render_all(found, style_for(sys.stderr)), end="", file=sys.stderr)
+    return 1

@@ -1,0 +1,1 @@
+"""Mathematics: names resolved, shapes inferred, sizes given."""

@@ -1,0 +1,103 @@
+"""A model at given sizes: every axis, constant, list and condition as a number."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cached_property
+
+from attrs import field, frozen
+
+from . import ir as m
+from .shapes import Atom, Poly, Shape
+from .static import Value, evaluate, simplified
+
+
+@frozen(slots=False)
+class Instance:
+    """`values` holds sizes, constants and lists; `working` is what `bf16` means, `bf16` or `f32`."""
+
+    model: m.Model
+    values: dict[str, Value] = field(eq=False)
+    working: str = "bf16"
+
+    def length(self, axis: Poly) -> int:
+        """An axis as a number."""
+        return int(axis.evaluate(self.atom))
+
+    def shape(self, shape: Shape) -> tuple[int, ...]:
+        """A shape in numbers."""
+        return tuple(self.length(axis) for axis in shape)
+
+    def atom(self, atom: Atom) -> int | Fraction:
+        """What an axis is made of, as a number; `check_instance` has seen that it is one."""
+        value = self.values[atom.name] if atom.expr is None else evaluate(atom.expr, self.values)
+        assert isinstance(value, int | Fraction)
+        return value
+
+    def value(self, static: m.Static, layer: int | None = None, row: int | None = None) -> Value:
+        """A scalar; `layer` and `row` are needed where it depends on them."""
+        env = dict(self.values)
+        if layer is not None:
+            env["layer"] = layer
+        if row is not None:
+            env["row"] = row
+        found = evaluate(static.expr, env)
+        return simplified(found) if isinstance(found, Fraction) else found
+
+    def number(self, static: m.Static, layer: int | None = None, row: int | None = None) -> float:
+        """A scalar as a float."""
+        value = self.value(static, layer, row)
+        assert isinstance(value, int | float | Fraction)
+        return float(value)
+
+    def dtype(self, type_: m.Type) -> str:
+        """A type's dtype with the working type filled in."""
+        return self.working if type_.dtype == "bf16" else type_.dtype
+
+    @cached_property
+    def layer_loop(self) -> dict[str, m.Loop]:
+        """For each step, its loop over layers."""
+        loops = {}
+        for name, step in self.model.steps.items():
+            for statement in step.body:
+                if isinstance(statement, m.Loop) and statement.variable == "layer":
+                    loops[name] = statement
+        return loops
+
+    def layer_parts(self, step: str = "") -> dict[int, tuple[str, ...]]:
+        """For each layer of a step, the parts it runs, in order."""
+        return self._layer_parts.get(step, {})
+
+    @cached_property
+    def _layer_parts(self) -> dict[str, dict[int, tuple[str, ...]]]:
+        found = {}
+        for step, loop in self.layer_loop.items():
+            start, stop = self.value(loop.start), self.value(loop.stop)
+            assert isinstance(start, int)
+            assert isinstance(stop, int)
+            found[step] = {layer: self._chosen(loop, layer) for layer in range(start, stop)}
+        return found
+
+    def _chosen(self, loop: m.Loop, layer: int) -> tuple[str, ...]:
+        parts = []
+        for run in loop.body:
+            assert isinstance(run, m.Run)
+            if run.condition is None or self.value(run.condition, layer):
+                parts.append(run.part)
+            elif run.other is not None:
+                parts.append(run.other)
+        return tuple(parts)
+
+    @cached_property
+    def part_layers(self) -> dict[str, tuple[int, ...]]:
+        """For each part, the layers that run it in any step, ascending."""
+        layers: dict[str, set[int]] = {name: set() for name in self.model.parts}
+        for step in self.model.steps:
+            for layer, parts in self.layer_parts(step).items():
+                for part in parts:
+                    layers[part].add(layer)
+        return {name: tuple(sorted(found)) for name, found in layers.items()}
+
+    def owner_layers(self, part: str | None) -> tuple[int, ...] | None:
+        """The layers that hold a weight or state of a part; `None` for those of the model."""
+        return None if part is None else self.part_layers.get(part, ())

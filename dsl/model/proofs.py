@@ -1,0 +1,184 @@
+"""What holds only for given sizes: scalars have values, buffers are written before they are read, heads pair up."""
+
+from __future__ import annotations
+
+from attrs import define, field
+
+from ..diagnostics import Label, Sink
+from ..source import Span
+from . import ir as m
+from .expressions import walk
+from .facts import Facts
+from .instance import Instance
+from .ir import Node
+from .shapes import Poly
+from .static import StaticError
+
+MOST_LAYERS = 4096
+LONGEST = 1 << 40
+
+
+def check_instance(instance: Instance, sink: Sink) -> bool:
+    """Report what fails at these sizes; whether nothing did."""
+    before = len(sink.found)
+    try:
+        for loop in instance.layer_loop.values():
+            if not _countable(instance, loop, sink):
+                return False
+        if not _lengths(instance, sink):
+            return False
+        for name, step in instance.model.steps.items():
+            _Pass(instance, sink).step(name, step)
+        _heads(instance, sink)
+    except StaticError as e:
+        sink.report("E111", e.message, e.span)
+    return len(sink.found) == before
+
+
+def _lengths(instance: Instance, sink: Sink) -> bool:
+    """Every axis of a weight, state or value is a positive whole number."""
+    model = instance.model
+    shapes = [(state.type.shape, state.span) for state in model.states.values()]
+    shapes += [(weight.shape, weight.span) for weight in model.weights.values()]
+    for body in Facts(model).bodies.values():
+        for statement in body:
+            nodes = [n for n in walk(statement.value) if isinstance(n, m.Call)]
+            shapes += [(type_.shape, node.span) for node in nodes for type_ in node.types]
+    good: dict[Poly, bool] = {}
+    for shape, span in shapes:
+        for axis in shape:
+            if axis not in good:
+                good[axis] = _whole(instance, axis, span, sink)
+    return all(good.values())
+
+
+def _whole(instance: Instance, axis: Poly, span: Span, sink: Sink) -> bool:
+    values = {atom.name: instance.values.get(atom.name) for atom in axis.atoms if atom.expr is None}
+    parts = [name for name, value in values.items() if isinstance(value, bool) or not isinstance(value, int)]
+    length = None if parts else axis.evaluate(instance.atom)
+    if length is not None and length.denominator == 1 and 0 < length < LONGEST:
+        return True
+    shown = f"`{parts[0]}` is {values[parts[0]]}" if parts else f"`{axis}` is {length}"
+    sink.report("E113", f"an axis must be a positive whole number; {shown}", span)
+    return False
+
+
+def _countable(instance: Instance, loop: m.Loop, sink: Sink) -> bool:
+    start, stop = instance.value(loop.start), instance.value(loop.stop)
+    if isinstance(start, int) and isinstance(stop, int) and 0 <= start < stop <= MOST_LAYERS:
+        return True
+    sink.report("E124", f"a loop over layers runs from {start} to {stop}", loop.span,
+                notes=(f"its bounds are whole numbers, 0 <= start < stop <= {MOST_LAYERS}",))  # fmt: skip
+    return False
+
+
+@define
+class _Pass:
+    """One pass of a step, layer by layer: which elements of each buffer are written so far."""
+
+    instance: Instance
+    sink: Sink
+    written: dict[str, set[int]] = field(factory=dict)
+    told: set[int] = field(factory=set)
+    nodes: dict[int, list[Node]] = field(factory=dict)
+
+    def step(self, name: str, step: m.Step) -> None:
+        """Every statement in order, for every layer."""
+        layers = self.instance.layer_parts(name)
+        for statement in step.body:
+            if isinstance(statement, m.Loop) and statement.variable == "layer":
+                for layer, parts in layers.items():
+                    for part in parts:
+                        for inner in self.instance.model.parts[part].body:
+                            self.statement(inner, layer)
+            elif isinstance(statement, m.Loop):
+                for row in range(int(self.instance.number(statement.start)), int(self.instance.number(statement.stop))):
+                    for inner in statement.body:
+                        self.statement(inner, None, row)
+            else:
+                self.statement(statement, None)
+
+    def statement(self, statement: m.Statement, layer: int | None, row: int | None = 0) -> None:
+        """Reads first, then the write."""
+        if not isinstance(statement, m.Assign | m.Write):
+            return
+        for node in self._interesting(statement):
+            self.read(node, layer, row)
+        taken = statement.guard is None or bool(self.instance.value(statement.guard, layer, row))
+        if isinstance(statement, m.Write) and taken and isinstance(statement.index, m.Static):
+            at = self.instance.value(statement.index, layer, row)
+            length = self._length(statement.state)
+            if not isinstance(at, int) or not 0 <= at < length:
+                self._tell(statement.index.span, f"`{statement.state}` has {length} elements, not one at {at}", layer)
+            else:
+                self.written.setdefault(statement.state, set()).add(at)
+
+    def _interesting(self, statement: m.Assign | m.Write) -> list[Node]:
+        """What may fail: scalars, choices, and reads of buffers."""
+        if id(statement) not in self.nodes:
+            found: list[Node] = [n for n in walk(statement.value) if isinstance(n, m.Static | m.Select | m.Slice) or (
+                isinstance(n, m.Call) and (n.options or any(isinstance(a, m.StateRef) for a in n.args)))]  # fmt: skip
+            self.nodes[id(statement)] = found
+        return self.nodes[id(statement)]
+
+    def read(self, node: Node, layer: int | None, row: int | None) -> None:
+        """A buffer's elements must be there; a scalar must have a value."""
+        match node:
+            case m.Static():
+                self.instance.value(node, layer, row)
+            case m.Call():
+                for _, option in node.options:
+                    self.instance.value(option, layer, row)
+                if node.op == "index" and isinstance(node.args[0], m.StateRef) and isinstance(node.args[1], m.Static):
+                    at = int(self.instance.number(node.args[1], layer, row))
+                    self._need(node.args[0], range(at, at + 1), node.span, layer)
+                elif node.op != "index":
+                    for arg in node.args:
+                        if isinstance(arg, m.StateRef) and self._kind(arg) == "buffer":
+                            self._need(arg, range(self._length(arg.name)), arg.span, layer)
+            case m.Select():
+                self.instance.value(node.condition, layer, row)
+            case m.Slice():
+                start = int(self.instance.number(node.start, layer, row))
+                stop = int(self.instance.number(node.stop, layer, row))
+                self._need(node.base, range(start, stop), node.span, layer)
+
+    def _kind(self, ref: m.StateRef) -> str:
+        return self.instance.model.states[ref.name].kind
+
+    def _length(self, state: str) -> int:
+        return self.instance.length(self.instance.model.states[state].type.shape[0])
+
+    def _need(self, ref: m.StateRef, wanted: range, span: Span, layer: int | None) -> None:
+        missing = [i for i in wanted if i not in self.written.get(ref.name, set())]
+        if missing and self._kind(ref) == "buffer":
+            self._tell(span, f"element {missing[0]} of `{ref.name}` is read before it is written", layer,
+                       self.instance.model.states[ref.name].span)  # fmt: skip
+
+    def _tell(self, span: Span, message: str, layer: int | None, declared: Span | None = None) -> None:
+        if id(span) not in self.told:
+            self.told.add(id(span))
+            where = () if layer is None else (f"first in layer {layer}",)
+            others = () if declared is None else (Label(declared, "declared here"),)
+            self.sink.report("E125", message, span, others=others, notes=where)
+
+
+def shared_heads(facts: Facts) -> list[tuple[m.Call, int, int]]:
+    """Ops that share heads: the operand with many, the one with few."""
+    found = []
+    for body in facts.bodies.values():
+        for statement in body:
+            for node in walk(statement.value):
+                if isinstance(node, m.Call) and node.op in ("attend", "attend_block"):
+                    found.append((node, 0, 1 if node.op == "attend" else 3))
+                elif isinstance(node, m.Call) and node.op == "delta_rule":
+                    found.append((node, 2, 1))
+    return found
+
+
+def _heads(instance: Instance, sink: Sink) -> None:
+    for call, many, few in shared_heads(Facts(instance.model)):
+        a, b = (call.args[i].type.shape[0] for i in (many, few))
+        if instance.length(a) % instance.length(b):
+            sink.report("E126", f"{instance.length(a)} heads ({a}) do not share {instance.length(b)} ({b}) evenly",
+                        call.span)  # fmt: skip

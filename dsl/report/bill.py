@@ -1,0 +1,183 @@
+"""A first VMEM bill: what a schedule's statements ask for, padded as the compiler charges it."""
+
+from __future__ import annotations
+
+from attrs import evolve, frozen
+
+from ..diagnostics import Label, Sink
+from ..model import ir as m
+from ..model.facts import Facts
+from ..schedule.ir import Prefetch, Reduce, Schedule
+from ..schedule.shares import Shares
+from ..schedule.targets import padded_bytes
+from ..source import Span
+from .traffic import Line
+
+# A weight that no stream carries goes through two tiles of this size.
+TILE = 2_621_440
+# Caches that no schedule line prefetches are read in so many tiles of so many positions.
+TILES, TILE_TOKENS = 2, 256
+
+
+@frozen
+class Bill:
+    """Lines of VMEM, largest first; `spans` says where each comes from."""
+
+    rows: int
+    lines: tuple[Line, ...]
+    spans: dict[str, Span]
+    limit: int
+
+    @property
+    def total(self) -> int:
+        """All that is live at once, at most."""
+        return sum(line.bytes for line in self.lines)
+
+
+def bill(shares: Shares, rows: int) -> Bill:
+    """The bill at one number of rows (the largest span's rows, if that is more)."""
+    schedule = shares.schedule
+    tokens = max(rows, max(schedule.spans))
+    facts = shares.facts
+    spans: dict[str, Span] = {}
+    lines: list[Line] = []
+
+    def add(name: str, size: int, why: str, span: Span | None) -> None:
+        if size:
+            lines.append(Line(name, size, why))
+            if span is not None:
+                spans[name] = span
+
+    for stream in schedule.streams:
+        add(f"stream {stream.name}", stream.slots * stream.slot, f"{stream.slots} slots x {mib(stream.slot)}",
+            stream.slots_span)  # fmt: skip
+    for fetch in schedule.fetches:
+        one = _expert_bytes(shares, facts, fetch.part)
+        add(f"fetch {fetch.part}.experts", fetch.slots * one, f"{fetch.slots} slots x {mib(one)}", fetch.span)
+    add("weights", _unstreamed(shares, facts), "two tiles of what no stream carries", None)
+
+    def span_of(prefetch: Prefetch | None) -> Span | None:
+        return None if prefetch is None else prefetch.span
+
+    early = {(p.kind, p.what): p for p in schedule.prefetches}
+    for part in schedule.model.parts:
+        prefetch = early.get(("cache", part))
+        slots = (prefetch and prefetch.slots) or TILES
+        tile = (prefetch and prefetch.tile) or TILE_TOKENS
+        caches = [s for s in schedule.model.states.values() if s.part == part and s.kind == "cache"]
+        one = sum(padded_bytes((tile, shares.state_bytes(s) // _width(s)), s.type.dtype) for s in caches)
+        add(f"cache tiles of {part}", slots * one, f"{slots} x {tile} positions", span_of(prefetch))
+        prefetch = early.get(("state", part))
+        one, sets = _state_bytes(shares, part), 1 if prefetch is None else 2
+        add(f"states of {part}", sets * rows * one, f"{sets} x {rows} rows x {mib(one)}", span_of(prefetch))
+    prefetch = early.get(("vectors", "vectors"))
+    layers = 1 if prefetch is None else 2
+    add("vectors", layers * _vectors(shares), f"{layers} layers", span_of(prefetch))
+    add("values", _values(shares, facts, tokens), f"{tokens} rows of the largest part and what is carried", None)
+    add("collectives", sum(_message(r, shares, facts, tokens) for r in schedule.reduces), "two sets of slots", None)
+    lines.sort(key=lambda line: -line.bytes)
+    return Bill(rows, tuple(lines), spans, int(schedule.target.vmem.value))
+
+
+def _width(state: m.State) -> int:
+    return 4 if state.type.dtype == "f32" else 2
+
+
+def _expert_bytes(shares: Shares, facts: Facts, part: str) -> int:
+    weights = [shares.schedule.model.weights[name] for name in facts.experts[part]]
+    return sum(shares.weight_bytes(w) // shares.weight_shape(w)[0] for w in weights)
+
+
+def _unstreamed(shares: Shares, facts: Facts) -> int:
+    carried = {w for stream in shares.schedule.streams for _, groups in stream.lines for g in groups for w in g.weights}
+    fetched = {w for f in shares.schedule.fetches for w in facts.experts[f.part]}
+    rest = [shares.schedule.model.weights[p.weight] for p in facts.products if p.weight not in carried | fetched]
+    return 2 * max((min(shares.weight_bytes(w), TILE) for w in rest), default=0)
+
+
+def _state_bytes(shares: Shares, part: str) -> int:
+    return sum(padded_bytes(shares.shape(s.type.shape), s.type.dtype) for s in shares.schedule.model.states.values()
+               if s.part == part and s.kind == "state")  # fmt: skip
+
+
+def _vectors(shares: Shares) -> int:
+    sizes: dict[str | None, int] = {}
+    for w in shares.schedule.model.weights.values():
+        if len(w.shape) == 1 and w.part is not None:
+            sizes[w.part] = sizes.get(w.part, 0) + padded_bytes((1, *shares.weight_shape(w)), "f32")
+    per_layer = [sum(sizes.get(p, 0) for p in parts) for step in shares.instance.model.steps
+                 for parts in shares.instance.layer_parts(step).values()]  # fmt: skip
+    return max(per_layer, default=0)
+
+
+def _values(shares: Shares, facts: Facts, tokens: int) -> int:
+    """Named values of the largest part, in f32, and buffers; vectors lie as rows, matrices one after the other."""
+
+    def charged(shape: tuple[int, ...]) -> int:
+        return padded_bytes((tokens, *shape), "f32")
+
+    largest = 0
+    for body in facts.bodies.values():
+        types = [t for st in body if isinstance(st, m.Assign) for t in st.types if t.dtype != "routes"]
+        largest = max(largest, sum(charged(shares.shape(t.shape)) for t in types))
+    buffers = sum(charged(shares.shape(s.type.shape)) for s in shares.schedule.model.states.values()
+                  if s.kind == "buffer")  # fmt: skip
+    return largest + buffers
+
+
+def _message(reduce: Reduce, shares: Shares, facts: Facts, tokens: int) -> int:
+    """Receive slots of one collective, two sets of them; a direct exchange has a slot for every core."""
+    products = [p for p in facts.products if reduce.value in p.values or reduce.value == p.weight]
+    if not products:
+        return 0
+    width = max(shares.instance.length(shares.schedule.model.weights[p.weight].shape[-2]) for p in products)
+    slots = shares.schedule.cores if reduce.by == "direct" else 2
+    return 2 * slots * padded_bytes((tokens, width), reduce.wire)
+
+
+def check_capacity(shares: Shares, found: Bill, held: int, sink: Sink) -> None:
+    """Refuse what does not fit, with the bill and what would."""
+    schedule = shares.schedule
+    if held > schedule.target.hbm.value:
+        limit = int(schedule.target.hbm.value)
+        sink.report("E302", f"`{schedule.name}` needs {gib(held)} of HBM a core at rows = {found.rows}; "
+                    f"a {schedule.target.name} core has {gib(limit)}", schedule.span)  # fmt: skip
+    if found.total <= found.limit:
+        return
+    labelled = [(found.spans[line.name], f"{line.why} = {mib(line.bytes)}") for line in found.lines
+                if line.name in found.spans]  # fmt: skip
+    first, *others = labelled or [(schedule.span, "")]
+    words = " + ".join(f"{line.name} {line.bytes / (1 << 20):.1f}" for line in found.lines)
+    sink.report("E301", f"`{schedule.name}` needs {mib(found.total)} of VMEM at rows = {found.rows}; "
+                f"a {schedule.target.name} core has {mib(found.limit)}", first[0], first[1],
+                others=tuple(Label(span, text) for span, text in others), notes=(f"bill (MiB): {words}",),
+                helps=_fitting(shares, found))  # fmt: skip
+
+
+def _fitting(shares: Shares, found: Bill) -> tuple[str, ...]:
+    """The deepest ring that fits, tried; or that none does."""
+    schedule = shares.schedule
+    for i, stream in enumerate(schedule.streams):
+        for slots in range(stream.slots - 1, 0, -1):
+            streams = (*schedule.streams[:i], evolve(stream, slots=slots), *schedule.streams[i + 1 :])
+            total = bill(evolve(shares, schedule=evolve(schedule, streams=streams)), found.rows).total
+            if total <= found.limit:
+                return (f"slots = {slots} for `{stream.name}` fits ({mib(total)})",)
+    return (_rows_that_fit(schedule, shares, found),)
+
+
+def _rows_that_fit(schedule: Schedule, shares: Shares, found: Bill) -> str:
+    for rows in sorted(schedule.rows, reverse=True):
+        if rows < found.rows and bill(shares, rows).total <= found.limit:
+            return f"rows = {rows} fits; at {found.rows} no depth of a ring alone does"
+    return "no depth of a ring alone makes it fit"
+
+
+def mib(size: int) -> str:
+    """`2.50 MiB`."""
+    return f"{size / (1 << 20):.2f} MiB"
+
+
+def gib(size: int) -> str:
+    """`94.7 GiB`."""
+    return f"{size / (1 << 30):.1f} GiB"

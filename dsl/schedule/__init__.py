@@ -1,0 +1,1 @@
+"""Movement: machines, shares, streams and collectives."""

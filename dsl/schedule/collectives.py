@@ -1,0 +1,148 @@
+"""Collectives and numerics statements of a schedule: gather, reduce, overlap, form and store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..diagnostics import Label
+from ..model import ir as m
+from ..model.declarations import codec as resolve_codec
+from ..model.expressions import walk
+from ..model.scope import Scope, Stop, World
+from ..text import syntax as s
+from .ir import Form, Gather, Group, Overlap, Reduce, Store
+from .options import options, word
+
+if TYPE_CHECKING:
+    from .resolve import Draft
+
+KINDS = ("direct", "scatter_gather", "two_level", "scatter")
+WIRES = ("bf16", "f32")
+
+
+def gather(item: s.Gather, draft: Draft) -> Gather | None:
+    """Each value must be made of shares."""
+    values = tuple(v for v in (draft.value(n) for n in item.values) if v is not None)
+    if len(values) == len(item.values) and len(set(values)) < len(values):
+        draft.sink.report("E202", "a value is named twice", item.span)
+    for name in item.values:
+        if name.text in values and not _is_shared(name.text, draft):
+            draft.sink.report("E207", f"`{name.text}` is whole on every core: there is nothing to gather", name.span)
+    return Gather(values, item.span) if values else None
+
+
+def _is_shared(value: str, draft: Draft) -> bool:
+    """Whether rows of a value are made on different cores and must come together where it is named."""
+    return any(p.weight in draft.splits for p in draft.facts.products if value in p.values)
+
+
+def _partial(value: str, draft: Draft) -> bool:
+    """Whether a product that sums over a sharded axis, or experts, ends in a value."""
+    for p in draft.facts.products:
+        if value in p.values:
+            axis = draft.model.weights[p.weight].shape[-1]
+            if p.in_experts or any(a.name in draft.shards for a in axis.atoms):
+                return True
+    return False
+
+
+def reduce(item: s.Reduce, draft: Draft) -> list[Reduce]:
+    """Each value must be a partial sum, or a product inside the experts' body."""
+    given = options(item.options, ("by", "wire"), draft)
+    by = word(given.get("by"), KINDS, "direct", draft)
+    wire = word(given.get("wire"), WIRES, "f32", draft)
+    found = []
+    for name in item.values:
+        if any(p.in_experts and p.weight == name.text for p in draft.facts.products):
+            found.append(Reduce(name.text, by, wire, name.span))
+            continue
+        value = draft.value(name)
+        if value is None:
+            continue
+        if not _partial(value, draft):
+            draft.sink.report("E207", f"`{value}` is no partial sum: there is nothing to reduce", name.span,
+                              notes=("a product over a sharded axis leaves a partial sum on each core",))  # fmt: skip
+        found.append(Reduce(value, by, wire, name.span))
+    return found
+
+
+def overlap(item: s.Overlap, gathers: list[Gather], reduces: list[Reduce], draft: Draft) -> Overlap | None:
+    """The products must not depend on what they overlap."""
+    values = tuple(v for v in (draft.value(n) for n in item.values) if v is not None)
+    sent = {v for g in gathers for v in g.values} if item.verb == "gather" else {r.value for r in reduces}
+    for name in item.values:
+        if name.text in values and name.text not in sent:
+            derived = _is_shared(name.text, draft) if item.verb == "gather" else _partial(name.text, draft)
+            if not derived:
+                draft.sink.report("E207", f"there is no {item.verb} of `{name.text}` to overlap", name.span)
+    groups = tuple(g for g in (_overlapped(g, draft) for g in item.groups) if g is not None)
+    for group in groups:
+        for weight in group.weights:
+            for p in draft.facts.products_of(weight):
+                if any(_depends(p.operand, v, draft) for v in values if v.split(".")[0] == p.place):
+                    draft.sink.report("E211", f"the product with `{weight}` depends on what it should overlap",
+                                      group.span, others=(Label(p.operand.span, "its operand"),))  # fmt: skip
+    return Overlap(item.verb, values, groups, item.span) if values and groups else None
+
+
+def _overlapped(item: s.Group, draft: Draft) -> Group | None:
+    names = [w for w in (draft.weight(n) for n in item.weights) if w is not None]
+    for name, weight in zip(item.weights, names, strict=False):
+        if not draft.facts.products_of(weight):
+            draft.sink.report("E208", f"there is no product with `{weight}`", name.span)
+    return Group(tuple(names), item.span) if names else None
+
+
+def _depends(operand: m.Node, value: str, draft: Draft) -> bool:
+    """Whether an operand is made from a value of the same part."""
+    place, name = value.split(".", 1)
+    pending, seen = [operand], set()
+    while pending:
+        for node in walk(pending.pop()):
+            if isinstance(node, m.Local) and node.name not in seen:
+                if node.name == name:
+                    return True
+                seen.add(node.name)
+                if node.name not in _carried(draft):
+                    pending.extend(draft.facts.values.get(f"{place}.{node.name}", ()))
+    return False
+
+
+def _carried(draft: Draft) -> set[str]:
+    return {name for step in draft.model.steps.values() for name in step.types}
+
+
+def form(item: s.Form, draft: Draft) -> Form | None:
+    """Only a latent cache has two forms."""
+    part, _, what = item.what.text.partition(".")
+    latent = part in draft.model.parts and draft.facts.latent_attention(part)
+    if what != "cache" or not latent:
+        draft.sink.report("E204", f"`{item.what.text}` has only one form", item.what.span,
+                          notes=("`P.cache` of a part with `attend_latent` is `latent` or `expanded`",))  # fmt: skip
+        return None
+    if item.value.text not in ("latent", "expanded"):
+        draft.sink.report("E206", "the form of a latent cache is `latent` or `expanded`", item.value.span)
+        return None
+    if item.value.text == "latent":
+        draft.sink.report("E207", "`latent` is the form already", item.value.span,
+                          notes=("a line that changes nothing is an error",))  # fmt: skip
+    return Form(part, item.value.text, item.span)
+
+
+def store(item: s.Store, draft: Draft) -> list[Store]:
+    """Weights held in another codec."""
+    try:
+        codec = resolve_codec(item.codec, Scope(World(draft.sink, frozenset()), None))
+    except Stop:
+        return []
+    found = []
+    for name in item.weights:
+        weight = draft.weight(name)
+        if weight is None:
+            continue
+        declared = draft.model.weights[weight]
+        if declared.codec == codec:
+            draft.sink.report("E207", f"`{weight}` is {codec} already", name.span,
+                              notes=("a line that changes nothing is an error",))  # fmt: skip
+        found.append(Store(weight, codec, name.span))
+    return found

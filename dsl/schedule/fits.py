@@ -1,0 +1,68 @@
+"""Whether a schedule's shares work at given sizes."""
+
+from __future__ import annotations
+
+from ..diagnostics import Label, Sink
+from ..model import ir as m
+from ..model.facts import Facts
+from ..model.instance import Instance
+from ..model.proofs import shared_heads
+from .ir import Schedule
+
+
+def check_shares(schedule: Schedule, instance: Instance, sink: Sink) -> bool:
+    """Whether a schedule's shares work at these sizes."""
+    before = len(sink.found)
+    facts = Facts(schedule.model)
+    for shard in schedule.shards.values():
+        ways = schedule.ways(shard.axes)
+        length = schedule.context if shard.size == "position" else instance.values[shard.size]
+        assert isinstance(length, int)
+        if shard.repeat and ways % length and length % ways:
+            sink.report("E213", f"`{shard.size}` = {length} cannot be repeated evenly on {ways} cores", shard.span,
+                        helps=(f"leave out `(repeat)`: the share is padded to {-(-length // ways)}",))  # fmt: skip
+        elif shard.repeat and length >= ways:
+            sink.report("E207", f"`{shard.size}` = {length} is enough for {ways} cores: nothing repeats", shard.span,
+                        helps=("leave out `(repeat)`",))  # fmt: skip
+        elif shard.size in _routed(facts) and length % ways:
+            sink.report("E213", f"{length} experts do not fall into {ways} equal groups", shard.span)
+    for call, many, few in shared_heads(facts):
+        _pair_shares(call, many, few, schedule, instance, sink)
+    return len(sink.found) == before
+
+
+def _routed(facts: Facts) -> set[str]:
+    return {str(facts.model.weights[w].shape[0]) for names in facts.experts.values() for w in names}
+
+
+def _pair_shares(call: m.Call, many: int, few: int, schedule: Schedule, instance: Instance, sink: Sink) -> None:
+    a, b = (str(call.args[i].type.shape[0]) for i in (many, few))
+    held = schedule.shards.get(b)
+    if a not in schedule.shards or a == b:
+        if held is not None and a != b:
+            sink.report("E213", f"`{b}` is sharded but `{a}`, which shares its heads, is not", held.span)
+        return
+    if held is None:
+        return
+    heads, shared = (instance.length(call.args[i].type.shape[0]) for i in (many, few))
+    ways, each = schedule.ways(schedule.shards[a].axes), heads // shared
+    if schedule.shards[a].axes != held.axes:
+        sink.report("E213", f"`{a}` and `{b}` share heads and must be sharded alike", held.span,
+                    others=(Label(schedule.shards[a].span, "here"),))  # fmt: skip
+        return
+    for core in range(ways):
+        mine = {h // each for h in _share(core, ways, heads, schedule.shards[a].repeat)}
+        theirs = set(_share(core, ways, shared, held.repeat))
+        if not mine <= theirs:
+            sink.report("E213", f"core {core} has heads of `{a}` that read {sorted(mine)} of `{b}`, but holds "
+                        f"{sorted(theirs)}", held.span, others=(Label(schedule.shards[a].span, f"{a} = {heads}"),),
+                        helps=(f"write `{b} (repeat)`",) if not held.repeat and ways % shared == 0 else ())  # fmt: skip
+            return
+
+
+def _share(core: int, ways: int, length: int, repeat: bool) -> range:
+    if repeat and length < ways:
+        at = core // (ways // length)
+        return range(at, at + 1)
+    each = -(-length // ways)
+    return range(min(core * each, length), min((core + 1) * each, length))

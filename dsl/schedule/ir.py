@@ -1,0 +1,180 @@
+"""The Schedule: how a model's weights move on one kind of machine, and what overlaps."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from ..model import ir as m
+from ..source import Span
+from .targets import Target
+
+
+@frozen
+class Shard:
+    """A size shared out over mesh axes; `repeat`: fewer than cores, so that some cores hold the same."""
+
+    size: str
+    axes: tuple[str, ...]
+    repeat: bool
+    span: Span
+
+
+@frozen
+class Split:
+    """One product's rows shared out; its value is gathered where it is named."""
+
+    weight: str
+    axes: tuple[str, ...]
+    span: Span
+
+
+@frozen
+class Group:
+    """Weights fused into one product, as they are streamed; names are qualified."""
+
+    weights: tuple[str, ...]
+    span: Span
+
+
+@frozen
+class Stream:
+    """A ring of `slots` buffers of at most `slot` bytes; `lines` gives each part's groups in order."""
+
+    name: str
+    slots: int
+    slot: int
+    lines: tuple[tuple[str, tuple[Group, ...]], ...]
+    span: Span
+    slots_span: Span
+
+
+@frozen
+class Fetch:
+    """Weights chosen at run time: the experts of a part."""
+
+    part: str
+    slots: int
+    span: Span
+
+
+@frozen
+class Point:
+    """`relation` is `at`, `before`, `after` or `previous`; `what` is `P.start`, `P.value`, `part` or `layer`."""
+
+    relation: str
+    what: str
+    span: Span
+
+
+@frozen
+class Prefetch:
+    """`kind` is `weight`, `state`, `cache` or `vectors`; `what` a weight's name or a part's."""
+
+    kind: str
+    what: str
+    points: tuple[Point, ...]
+    tile: int | None
+    slots: int | None
+    span: Span
+
+
+@frozen
+class Gather:
+    """Values sent in one message."""
+
+    values: tuple[str, ...]
+    span: Span
+
+
+@frozen
+class Reduce:
+    """How a partial sum is completed, and in which type it travels."""
+
+    value: str
+    by: str
+    wire: str
+    span: Span
+
+
+@frozen
+class Overlap:
+    """Products inside the wait of a collective."""
+
+    verb: str
+    values: tuple[str, ...]
+    groups: tuple[Group, ...]
+    span: Span
+
+
+@frozen
+class Form:
+    """`mla.cache = expanded`: an evaluation that is equal in exact arithmetic."""
+
+    part: str
+    value: str
+    span: Span
+
+
+@frozen
+class Store:
+    """Weights held in another codec, without loss."""
+
+    weight: str
+    codec: m.Codec
+    span: Span
+
+
+@frozen
+class Schedule:
+    """A resolved schedule; `cores` is the number of devices and the product of the mesh."""
+
+    name: str
+    model: m.Model
+    target: Target
+    topology: tuple[int, ...]
+    rows: tuple[int, ...]
+    spans: tuple[int, ...]
+    keep_rows: bool
+    context: int
+    mesh: tuple[tuple[str, int], ...]
+    shards: dict[str, Shard]
+    splits: dict[str, Split]
+    streams: tuple[Stream, ...]
+    fetches: tuple[Fetch, ...]
+    prefetches: tuple[Prefetch, ...]
+    gathers: tuple[Gather, ...]
+    reduces: tuple[Reduce, ...]
+    overlaps: tuple[Overlap, ...]
+    forms: tuple[Form, ...]
+    stores: tuple[Store, ...]
+    span: Span
+
+    @property
+    def cores(self) -> int:
+        """How many cores take part."""
+        return self.target.devices(self.topology)
+
+    def ways(self, axes: tuple[str, ...]) -> int:
+        """Into how many shares these mesh axes cut."""
+        lengths, total = dict(self.mesh), 1
+        for axis in axes:
+            total *= lengths[axis]
+        return total
+
+
+def bare(model: m.Model, target: Target, context: int) -> Schedule:
+    """One row on the smallest topology, every weight whole on each core and loaded just before its use."""
+    return Schedule("unsharded", model, target, (1,) * target.axes, (1,), (1,), False, context, (), {}, {}, (), (), (),
+                    (), (), (), (), (), model.span)  # fmt: skip
+
+
+@frozen
+class Speculation:
+    """A target and a drafter, each on its schedule; `drafts` tokens are verified after the anchor."""
+
+    name: str
+    target: Schedule
+    drafter: Schedule
+    drafts: int
+    accept: str
+    span: Span

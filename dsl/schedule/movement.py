@@ -1,0 +1,207 @@
+"""What moves in a schedule, and when: streams, fetches, prefetches and collectives. Each line must name something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+
+from ..diagnostics import Label, did_you_mean
+from ..model.facts import same_operand
+from ..text import syntax as s
+from . import collectives
+from .ir import Fetch, Form, Gather, Group, Overlap, Point, Prefetch, Reduce, Store, Stream
+from .options import BYTES, count, options
+
+if TYPE_CHECKING:
+    from .resolve import Draft
+
+
+@frozen
+class Movement:
+    """What a schedule moves, by kind."""
+
+    streams: tuple[Stream, ...]
+    fetches: tuple[Fetch, ...]
+    prefetches: tuple[Prefetch, ...]
+    gathers: tuple[Gather, ...]
+    reduces: tuple[Reduce, ...]
+    overlaps: tuple[Overlap, ...]
+    forms: tuple[Form, ...]
+    stores: tuple[Store, ...]
+
+
+def movement(declared: s.Schedule, draft: Draft) -> Movement:
+    """Every line that moves something, in the order of the text."""
+    kinds = (Stream, Fetch, Prefetch, Gather, Reduce, Overlap, Form, Store)
+    found: dict[type, list[Any]] = {kind: [] for kind in kinds}
+    streamed: dict[str, s.Name] = {}
+    makers: dict[type, Callable[[Any], list[Any]]] = {
+        s.Stream: lambda i: [_stream(i, streamed, draft)], s.Fetch: lambda i: [_fetch(i, draft)],
+        s.Prefetch: lambda i: [_prefetch(i, draft)], s.Gather: lambda i: [collectives.gather(i, draft)],
+        s.Reduce: lambda i: collectives.reduce(i, draft), s.Form: lambda i: [collectives.form(i, draft)],
+        s.Store: lambda i: collectives.store(i, draft),
+    }  # fmt: skip
+    for item in declared.items:
+        for made in makers.get(type(item), _nothing)(item):
+            if made is not None:
+                found[type(made)].append(made)
+    for item in declared.items:
+        if isinstance(item, s.Overlap):
+            made = collectives.overlap(item, found[Gather], found[Reduce], draft)
+            if made is not None:
+                found[Overlap].append(made)
+    _twice(found, draft)
+    return Movement(*(tuple(items) for items in found.values()))
+
+
+def _nothing(item: object) -> list[Any]:
+    return []
+
+
+def _twice(found: dict[type, list[Any]], draft: Draft) -> None:
+    keys: dict[type, Callable[[Any], Any]] = {
+        Fetch: lambda f: f.part,
+        Prefetch: lambda p: (p.kind, p.what),
+        Reduce: lambda r: r.value,
+        Form: lambda f: f.part,
+        Store: lambda t: t.weight,
+    }
+    for kind, key in keys.items():
+        first: dict[Any, Any] = {}
+        for item in found[kind]:
+            if key(item) in first:
+                draft.sink.report("E202", "this is said twice", item.span,
+                                  others=(Label(first[key(item)].span, "first here"),))  # fmt: skip
+            first.setdefault(key(item), item)
+
+
+def _place(name: s.Name, draft: Draft) -> bool:
+    if name.text in draft.facts.bodies:
+        return True
+    draft.sink.report("E204", f"unknown part or step `{name.text}`", name.span,
+                      helps=did_you_mean(name.text, draft.facts.bodies))  # fmt: skip
+    return False
+
+
+def _stream(item: s.Stream, streamed: dict[str, s.Name], draft: Draft) -> Stream | None:
+    given = options(tuple(i for i in item.items if isinstance(i, s.Option)), ("slots", "slot"), draft)
+    for needed in ("slots", "slot"):
+        if needed not in given:
+            draft.sink.report("E206", f"stream `{item.name.text}` lacks `{needed}`", item.name.span)
+    slots, slot = count(given.get("slots"), {"": 1}, draft), count(given.get("slot"), BYTES, draft)
+    lines: dict[str, tuple[Group, ...]] = {}
+    for line in item.items:
+        if not isinstance(line, s.StreamLine) or not _place(line.part, draft):
+            continue
+        place = line.part.text
+        if place in lines:
+            draft.sink.report("E202", f"`{place}` is listed twice", line.span)
+            continue
+        groups = [_group(g, place, draft) for g in line.groups]
+        for written in line.groups:
+            for name in written.weights:
+                key = f"{place}:{name.text}"
+                if key in streamed:
+                    draft.sink.report("E202", f"`{name.text}` is streamed twice", name.span,
+                                      others=(Label(streamed[key].span, "first here"),))  # fmt: skip
+                streamed.setdefault(key, name)
+        lines[place] = tuple(g for g in groups if g is not None)
+    if not lines:
+        draft.sink.report("E207", f"stream `{item.name.text}` carries nothing", item.name.span)
+    if slots is None or slot is None:
+        return None
+    return Stream(item.name.text, slots, slot, tuple(lines.items()), item.span, given["slots"].span)
+
+
+def _group(item: s.Group, place: str, draft: Draft) -> Group | None:
+    """Weights of one operand, each a matrix that is multiplied at this place and chosen before the model runs."""
+    names: list[str] = []
+    operands = []
+    for name in item.weights:
+        weight = draft.weight(name, place)
+        if weight is None:
+            continue
+        products = [p for p in draft.facts.products_of(weight) if p.place == place]
+        if not products:
+            draft.sink.report("E208", f"`{place}` has no product with `{weight}`", name.span,
+                              others=(Label(draft.model.weights[weight].span, "declared here"),),
+                              helps=("vectors are fetched by `prefetch vectors`",)
+                              if len(draft.model.weights[weight].shape) == 1 else ())  # fmt: skip
+            continue
+        if products[0].in_experts:
+            draft.sink.report("E208", f"`{weight}` is chosen by routes: a stream cannot know its order", name.span,
+                              helps=(f"write `fetch {place}.experts`",))  # fmt: skip
+            continue
+        names.append(weight)
+        operands.append((name, products[0].operand))
+    for name, operand in operands[1:]:
+        if not same_operand(operands[0][1], operand):
+            draft.sink.report("E209", f"`{operands[0][0].text}` and `{name.text}` are not fused: their operands differ",
+                              item.span, others=(Label(operands[0][1].span, "operand of the first"),
+                                                 Label(operand.span, f"operand of `{name.text}`")))  # fmt: skip
+    return Group(tuple(names), item.span) if names else None
+
+
+def _fetch(item: s.Fetch, draft: Draft) -> Fetch | None:
+    given = options(item.options, ("slots",), draft)
+    slots = count(given.get("slots"), {"": 1}, draft)
+    part, _, what = item.what.text.partition(".")
+    if what != "experts" or part not in draft.facts.experts:
+        known = [f"{p}.experts" for p in draft.facts.experts]
+        draft.sink.report("E204", f"`{item.what.text}` is nothing that routes choose", item.what.span,
+                          helps=did_you_mean(item.what.text, known))  # fmt: skip
+        return None
+    return Fetch(part, slots or 1, item.span)
+
+
+def _point(point: s.Point, draft: Draft) -> Point | None:
+    text, relation = point.name.text, point.relation or "at"
+    head, _, tail = text.partition(".")
+    if (relation == "previous" and text in ("part", "layer")) or (relation == "at" and tail == "start"
+                                                                  and head in draft.facts.bodies):  # fmt: skip
+        return Point(relation, text, point.span)
+    if relation == "at":
+        draft.sink.report("E210", f"`{text}` is no point in time", point.span,
+                          notes=("points are `P.start`, `before P.value`, `after P.value`, `previous P.value`, "
+                                 "`previous part` and `previous layer`",),
+                          helps=(f"write `after {text}`",) if text in draft.facts.values else ())  # fmt: skip
+        return None
+    if text in draft.facts.values:
+        return Point(relation, text, point.span)
+    products = {f"{p.place}.{p.weight.split('.')[-1]}" for p in draft.facts.products}
+    if text in products:
+        return Point(relation, text, point.span)
+    draft.value(point.name)
+    return None
+
+
+def _prefetch(item: s.Prefetch, draft: Draft) -> Prefetch | None:
+    given = options(item.options, ("tile", "slots"), draft)
+    points = tuple(p for p in (_point(p, draft) for p in item.points) if p is not None)
+    kind, what = _prefetched(item.what, draft)
+    tile = count(given.get("tile"), {"tokens": 1}, draft)
+    slots = count(given.get("slots"), {"": 1}, draft)
+    if kind is None:
+        return None
+    if kind != "cache" and given:
+        draft.sink.report("E206", "only a cache is prefetched by tiles", next(iter(given.values())).span)
+    elif kind == "cache" and tile is None and "tile" not in given:
+        draft.sink.report("E206", "a cache is prefetched by tiles", item.what.span,
+                          helps=("write `(tile = 256 tokens, slots = 3)`",))  # fmt: skip
+    return Prefetch(kind, what, points, tile, slots, item.span)
+
+
+def _prefetched(name: s.Name, draft: Draft) -> tuple[str | None, str]:
+    if name.text == "vectors":
+        return "vectors", "vectors"
+    part, _, what = name.text.partition(".")
+    kinds = {st.kind for st in draft.model.states.values() if st.part == part}
+    if what in ("state", "cache") and part in draft.model.parts:
+        if what in kinds:
+            return what, part
+        draft.sink.report("E204", f"part `{part}` has no {what}", name.span)
+        return None, ""
+    weight = draft.weight(name)
+    return (None, "") if weight is None else ("weight", weight)

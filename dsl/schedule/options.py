@@ -1,0 +1,62 @@
+"""Options in parentheses: `(slots = 4)`, `(tile = 256 tokens)`, `(by = direct, wire = bf16)`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..diagnostics import Label, did_you_mean
+from ..text import syntax as s
+
+if TYPE_CHECKING:
+    from .resolve import Draft
+
+BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def options(given: tuple[s.Option, ...], known: tuple[str, ...], draft: Draft) -> dict[str, s.Option]:
+    """Those that are known, by name, each once."""
+    found: dict[str, s.Option] = {}
+    for option in given:
+        name = option.name.text
+        if name not in known:
+            draft.sink.report("E206", f"unknown option `{name}`", option.span,
+                              notes=(f"known: {', '.join(known)}",), helps=did_you_mean(name, known))  # fmt: skip
+        elif name in found:
+            draft.sink.report("E202", f"`{name}` is said twice", option.span,
+                              others=(Label(found[name].span, "first here"),))  # fmt: skip
+        else:
+            found[name] = option
+    return found
+
+
+def count(option: s.Option | None, units: dict[str, int], draft: Draft) -> int | None:
+    """A positive whole number in one of the units (`""` is none)."""
+    if option is None:
+        return None
+    value = option.value
+    if not isinstance(value, s.Number):
+        draft.sink.report("E205", f"`{option.name.text}` takes a number", option.span)
+        return None
+    unit = value.unit or ""
+    if unit not in units:
+        words = [u for u in units if u]
+        helps = did_you_mean(unit, words) or ((f"write `{value.text} {words[-1]}`",) if words else ())
+        what = f"unknown unit `{unit}`" if unit else f"`{option.name.text}` needs a unit"
+        draft.sink.report("E206", what, value.span, helps=helps)
+        return None
+    if not isinstance(value.value, int) or not 0 < value.value < 1 << 40:
+        draft.sink.report("E205", f"{value.text} is not a positive whole number", value.span)
+        return None
+    return value.value * units[unit]
+
+
+def word(option: s.Option | None, known: tuple[str, ...], default: str, draft: Draft) -> str:
+    """One of the known words."""
+    if option is None:
+        return default
+    text = option.value.text if isinstance(option.value, s.Words) else ""
+    if text in known:
+        return text
+    draft.sink.report("E206", f"`{option.name.text}` is one of {', '.join(known)}", option.span,
+                      helps=did_you_mean(text, known))  # fmt: skip
+    return default

@@ -1,0 +1,231 @@
+"""A schedule's syntax to the Schedule: the machine, the shares, then what moves."""
+
+from __future__ import annotations
+
+from math import prod
+
+from attrs import define, field
+
+from ..diagnostics import Label, Sink, did_you_mean
+from ..model import ir as m
+from ..model.facts import Facts
+from ..source import Span
+from ..text import syntax as s
+from . import movement
+from .ir import Schedule, Shard, Split
+from .targets import Target, targets
+
+LARGEST_ROWS = 8
+
+
+@define
+class Draft:
+    """A schedule while it is read; `facts` of its model answer what names stand for."""
+
+    sink: Sink
+    model: m.Model
+    facts: Facts
+    mesh: dict[str, int] = field(factory=dict)
+    shards: dict[str, Shard] = field(factory=dict)
+    splits: dict[str, Split] = field(factory=dict)
+    seen: dict[str, Span] = field(factory=dict)
+
+    def once(self, key: str, span: Span) -> bool:
+        """Whether a statement of its kind is the first; a second is an error."""
+        if key in self.seen:
+            self.sink.report("E202", f"`{key}` is said twice", span, others=(Label(self.seen[key], "first here"),))
+            return False
+        self.seen[key] = span
+        return True
+
+    def axes(self, names: tuple[s.Name, ...]) -> tuple[str, ...]:
+        """Mesh axes by name, each once."""
+        known = []
+        for name in names:
+            if name.text not in self.mesh:
+                self.sink.report("E203", f"the mesh has no axis `{name.text}`", name.span,
+                                 helps=did_you_mean(name.text, self.mesh))  # fmt: skip
+            elif name.text in known:
+                self.sink.report("E203", f"axis `{name.text}` is named twice", name.span)
+            else:
+                known.append(name.text)
+        return tuple(known)
+
+    def weight(self, name: s.Name, place: str | None = None) -> str | None:
+        """A weight's qualified name: `part.w`, `step.w`, or, on a line of `place`, just `w`."""
+        text = name.text
+        candidates = [text] if place is None else [f"{place}.{text}", text]
+        head, _, tail = text.partition(".")
+        if head in self.facts.bodies and head not in self.model.parts:
+            candidates.append(tail)
+        for candidate in candidates:
+            if candidate in self.model.weights:
+                return candidate
+        known = {w.removeprefix(f"{place}.") for w in self.model.weights}
+        self.sink.report("E204", f"unknown weight `{text}`", name.span, helps=did_you_mean(text, known))
+        return None
+
+    def value(self, name: s.Name) -> str | None:
+        """A named value `place.name` that exists."""
+        if name.text in self.facts.values:
+            return name.text
+        self.sink.report("E204", f"unknown value `{name.text}`", name.span,
+                         notes=("values are named by the part or step that sets them, `attention.h`",),
+                         helps=did_you_mean(name.text, self.facts.values))  # fmt: skip
+        return None
+
+
+def resolve_schedule(declared: s.Schedule, model: m.Model, sink: Sink) -> Schedule | None:
+    """The Schedule, or `None` where its machine is unknown; what is wrong goes to `sink`."""
+    before = len(sink.found)
+    draft = Draft(sink, model, Facts(model))
+    target, topology = _machine(declared, draft)
+    settings = {item.keyword: item for item in declared.items if isinstance(item, s.Setting)
+                and draft.once(item.keyword, item.span)}  # fmt: skip
+    rows = _numbers(settings.get("rows"), draft, LARGEST_ROWS) or (1,)
+    spans, keep = _spans(settings.get("span"), draft)
+    context = _context(settings.get("context"), declared, draft)
+    _mesh(declared, target, topology, draft)
+    for item in declared.items:
+        if isinstance(item, s.Shard):
+            _shard(item, draft)
+        elif isinstance(item, s.Split):
+            _split(item, draft)
+    moved = movement.movement(declared, draft)
+    _unused_axes(declared, draft)
+    if target is None or any(d.severity == "error" for d in sink.found[before:]):
+        return None
+    return Schedule(declared.name.text, model, target, topology, rows, spans, keep, context, tuple(draft.mesh.items()),
+                    draft.shards, draft.splits, moved.streams, moved.fetches, moved.prefetches, moved.gathers,
+                    moved.reduces, moved.overlaps, moved.forms, moved.stores, declared.name.span)  # fmt: skip
+
+
+def _machine(declared: s.Schedule, draft: Draft) -> tuple[Target | None, tuple[int, ...]]:
+    found = [item for item in declared.items if isinstance(item, s.Target) and draft.once("target", item.span)]
+    if not found:
+        draft.sink.report("E201", f"schedule `{declared.name.text}` names no target", declared.name.span,
+                          helps=("write `target tpu7x 2x2x1`",))  # fmt: skip
+        return None, ()
+    item = found[0]
+    target = targets.get(item.chip.text)
+    if target is None:
+        draft.sink.report("E201", f"unknown target `{item.chip.text}`", item.chip.span,
+                          notes=(f"known: {', '.join(targets)}",),
+                          helps=did_you_mean(item.chip.text, targets))  # fmt: skip
+    elif len(item.topology) != target.axes or 0 in item.topology:
+        draft.sink.report("E201", f"a topology of {target.name} has {target.axes} lengths", item.span)
+        return None, ()
+    return target, item.topology
+
+
+def _numbers(item: s.Setting | None, draft: Draft, largest: int | None) -> tuple[int, ...]:
+    values: list[int] = []
+    for number in () if item is None else item.values:
+        value = number.value
+        if not isinstance(value, int) or value < 1 or (largest is not None and value > largest):
+            limit = f"1 to {largest}" if largest else "1 or more"
+            draft.sink.report("E205", f"{number.text} is not a whole number, {limit}", number.span)
+        elif value in values:
+            draft.sink.report("E205", f"{value} is listed twice", number.span)
+        else:
+            values.append(value)
+    if item is not None and item.keyword == "rows" and item.options:
+        draft.sink.report("E206", "`rows` takes no options", item.options[0].span)
+    return tuple(values)
+
+
+def _spans(item: s.Setting | None, draft: Draft) -> tuple[tuple[int, ...], bool]:
+    keep = False
+    for option in () if item is None else item.options:
+        if option.name.text == "keep" and isinstance(option.value, s.Words) and option.value.text == "every row":
+            keep = True
+        else:
+            draft.sink.report("E206", "`span` takes `keep = every row`", option.span)
+    return _numbers(item, draft, None) or (1,), keep
+
+
+def _context(item: s.Setting | None, declared: s.Schedule, draft: Draft) -> int:
+    if item is None:
+        draft.sink.report("E201", f"schedule `{declared.name.text}` says no context", declared.name.span,
+                          helps=("write `context 4096`",))  # fmt: skip
+        return 1
+    values = _numbers(item, draft, None)
+    if len(item.values) > 1 or item.options:
+        draft.sink.report("E205", "`context` takes one number", item.span)
+    return values[0] if values else 1
+
+
+def _mesh(declared: s.Schedule, target: Target | None, topology: tuple[int, ...], draft: Draft) -> None:
+    for item in declared.items:
+        if not isinstance(item, s.Mesh) or not draft.once("mesh", item.span):
+            continue
+        for axis in item.axes:
+            if not isinstance(axis.size.value, int) or axis.size.value < 1:
+                draft.sink.report("E205", f"{axis.size.text} is not a whole number, 1 or more", axis.size.span)
+            elif axis.name.text in draft.mesh:
+                draft.sink.report("E203", f"axis `{axis.name.text}` is named twice", axis.span)
+            else:
+                draft.mesh[axis.name.text] = axis.size.value
+        if len(item.axes) > 2:
+            draft.sink.report("E203", "a mesh has one axis or two", item.span)
+    if target is None:
+        return
+    cores, ways = target.devices(topology), prod(draft.mesh.values())
+    if ways != cores:
+        lengths = " x ".join(map(str, draft.mesh.values())) or "1"
+        shape = "x".join(map(str, topology))
+        at = draft.seen.get("mesh", declared.name.span)
+        draft.sink.report("E203", f"{target.name} {shape} has {cores} cores; the mesh is {lengths} = {ways}", at,
+                          helps=(f"write `mesh tp = {cores}`",))  # fmt: skip
+
+
+def _shard(item: s.Shard, draft: Draft) -> None:
+    axes = draft.axes(item.axes)
+    model = draft.model
+    used = {a.name for w in model.weights.values() for axis in w.shape for a in axis.atoms}
+    used |= {a.name for st in model.states.values() for axis in st.type.shape for a in axis.atoms} | {"position"}
+    for entry in item.items:
+        name = entry.size.text
+        if name != "position" and name not in model.sizes:
+            draft.sink.report("E204", f"unknown size `{name}`", entry.size.span,
+                              helps=did_you_mean(name, model.sizes))  # fmt: skip
+        elif name not in used:
+            draft.sink.report("E207", f"no weight or state has an axis of `{name}`", entry.size.span,
+                              notes=("a line that changes nothing is an error",))  # fmt: skip
+        elif name in draft.shards:
+            draft.sink.report("E202", f"`{name}` is sharded twice", entry.span,
+                              others=(Label(draft.shards[name].span, "first here"),))  # fmt: skip
+        elif entry.option is not None and entry.option.text != "repeat":
+            draft.sink.report("E206", f"unknown option `{entry.option.text}`", entry.option.span,
+                              helps=("`(repeat)` lets several cores hold the same entry",))  # fmt: skip
+        elif axes:
+            draft.shards[name] = Shard(name, axes, entry.option is not None, entry.span)
+
+
+def _split(item: s.Split, draft: Draft) -> None:
+    axes = draft.axes(item.axes)
+    for name in item.weights:
+        weight = draft.weight(name)
+        if weight is None or not axes:
+            continue
+        declared = draft.model.weights[weight]
+        if len(declared.shape) != 2 or not draft.facts.products_of(weight):
+            draft.sink.report("E207", f"`{weight}` is no product's matrix; only products are split", name.span,
+                              others=(Label(declared.span, "declared here"),))  # fmt: skip
+        elif weight in draft.splits:
+            draft.sink.report("E202", f"`{weight}` is split twice", name.span,
+                              others=(Label(draft.splits[weight].span, "first here"),))  # fmt: skip
+        else:
+            draft.splits[weight] = Split(weight, axes, name.span)
+
+
+def _cuts(draft: Draft) -> list[tuple[str, ...]]:
+    return [shard.axes for shard in draft.shards.values()] + [split.axes for split in draft.splits.values()]
+
+
+def _unused_axes(declared: s.Schedule, draft: Draft) -> None:
+    used = {axis for axes in _cuts(draft) for axis in axes}
+    for axis, length in draft.mesh.items():
+        if axis not in used and length > 1:
+            draft.sink.report("E207", f"nothing is sharded over `{axis}`: {length} cores would do the same work",
+                              draft.seen["mesh"], helps=(f"write `shard {axis} : …`",))  # fmt: skip

@@ -1,0 +1,120 @@
+"""What one core holds: axes cut by a schedule, with the padding that this takes."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from attrs import frozen
+
+from ..model import ir as m
+from ..model.codecs import stored_bytes
+from ..model.expressions import walk
+from ..model.facts import Facts
+from ..model.instance import Instance
+from ..model.shapes import Atom, Poly, Shape
+from .ir import Schedule
+
+_DTYPE_BYTES = {"bf16": 2, "f32": 4, "int32": 4}
+
+
+@frozen(slots=False)
+class Shares:
+    """A schedule at given sizes; lengths and bytes are those of one core."""
+
+    schedule: Schedule
+    instance: Instance
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What the model's graph says."""
+        return Facts(self.schedule.model)
+
+    def size(self, name: str) -> int:
+        """One core's share of a size; padding makes all shares equal."""
+        length = self.instance.values[name]
+        assert isinstance(length, int)
+        return self._cut(name, length)
+
+    def _cut(self, name: str, length: int) -> int:
+        shard = self.schedule.shards.get(name)
+        return length if shard is None else max(1, -(-length // self.schedule.ways(shard.axes)))
+
+    def length(self, axis: Poly) -> int:
+        """One core's share of an axis."""
+
+        def value(atom: Atom) -> int:
+            whole = self.instance.length(Poly.of(atom))
+            return whole if atom.expr is not None else self._cut(atom.name, whole)
+
+        return int(axis.evaluate(value))
+
+    def shape(self, shape: Shape) -> tuple[int, ...]:
+        """One core's share of a shape."""
+        return tuple(self.length(axis) for axis in shape)
+
+    def weight_shape(self, weight: m.Weight) -> tuple[int, ...]:
+        """One core's share of a weight in one layer.
+
+        A split product's rows are cut further, and so are the columns that contract a value left scattered.
+        """
+        shape = self.shape(weight.shape)
+        if weight.name in self._contract_scattered:
+            return (*shape[:-1], -(-shape[-1] // self.schedule.cores))
+        split = self.schedule.splits.get(weight.name)
+        if split is None:
+            return shape
+        rows = self.instance.length(weight.shape[0])
+        return (-(-rows // self.schedule.ways(split.axes)), *shape[1:])
+
+    @cached_property
+    def _contract_scattered(self) -> frozenset[str]:
+        scattered = {r.value for r in self.schedule.reduces if r.by == "scatter"}
+        if not scattered:
+            return frozenset()
+        return frozenset(p.weight for p in self.facts.products
+                         if any(_reads(p.operand, v, p.place) for v in scattered))  # fmt: skip
+
+    def codec(self, weight: m.Weight) -> m.Codec:
+        """How the schedule holds a weight."""
+        return next((t.codec for t in self.schedule.stores if t.weight == weight.name), weight.codec)
+
+    def weight_bytes(self, weight: m.Weight) -> int:
+        """One core's bytes of a weight in one layer, unpadded within its share."""
+        return stored_bytes(self.codec(weight), self.weight_shape(weight))
+
+    def state_bytes(self, state: m.State) -> int:
+        """One core's bytes of a state, or of one position of a cache, for one row and layer."""
+        form = next((f for f in self.schedule.forms if f.part == state.part), None)
+        if form is not None and form.value == "expanded" and state.kind == "cache":
+            return self._expanded(state)
+        count = 1
+        for axis in state.type.shape:
+            count *= self.length(axis)
+        return count * _DTYPE_BYTES[state.type.dtype]
+
+    def _expanded(self, state: m.State) -> int:
+        """Keys and values of every head in place of the latent; the common channels are part of the keys."""
+        for node in self.facts.latent_attention(state.part or ""):
+            q, latent, common, _ = node.args
+            heads, width = self.shape(q.type.shape)
+            if isinstance(latent, m.StateRef) and latent.name == state.name:
+                value = self.length(node.type.shape[1])
+                return heads * (width + value) * _DTYPE_BYTES[state.type.dtype]
+            if isinstance(common, m.StateRef) and common.name == state.name:
+                return 0
+        return 0
+
+    def positions(self, state: m.State, layer: int | None) -> int:
+        """How many positions of a cache one core keeps in a layer."""
+        context = self._cut("position", self.schedule.context)
+        if state.last is None:
+            return context
+        last = self.instance.number(state.last, layer)
+        return int(min(context, last))
+
+
+def _reads(operand: m.Node, value: str, place: str) -> bool:
+    """Whether a product's operand is a value of its own part, perhaps normalised or scaled on the way."""
+    return any(isinstance(n, m.Local) and f"{place}.{n.name}" == value for n in walk(operand)) and not any(
+        isinstance(n, m.Call) and n.op == "matmul" for n in walk(operand)
+    )

@@ -1,0 +1,106 @@
+"""`speculate`: a target and a drafter, each on its schedule."""
+
+from __future__ import annotations
+
+from ..diagnostics import Label, Sink, did_you_mean
+from ..model import ir as m
+from ..model.instantiate import instantiate
+from ..text import syntax as s
+from .ir import Schedule, Speculation
+
+type Schedules = dict[tuple[str, str], Schedule | None]
+
+ACCEPT = ("exact",)
+
+
+def resolve_speculation(declared: s.Speculate, models: dict[str, m.Model], schedules: Schedules,
+                        sink: Sink) -> Speculation | None:  # fmt: skip
+    """Both sides found and fit for each other, or `None`."""
+    items = {item.role.text if isinstance(item, s.Pairing) else item.name.text: item for item in declared.items}
+    known = ("target", "drafter", "verify", "accept")
+    for item in declared.items:
+        name = item.role if isinstance(item, s.Pairing) else item.name
+        if name.text not in known:
+            sink.report("E206", f"unknown line `{name.text}`", name.span, helps=did_you_mean(name.text, known))
+        elif items[name.text] is not item:
+            sink.report("E202", f"`{name.text}` is said twice", item.span)
+    missing = [word for word in known if word not in items]
+    for word in missing:
+        sink.report("E201", f"`{declared.name.text}` says no `{word}`", declared.name.span)
+    if missing:
+        return None
+    sides = [_side(items[role], role, models, schedules, sink) for role in ("target", "drafter")]
+    drafts, accept = _drafts(items["verify"], sink), _accept(items["accept"], sink)
+    target, drafter = sides
+    if target is None or drafter is None or drafts is None or accept is None:
+        return None
+    _fit(declared, target, drafter, drafts, items, sink)
+    return Speculation(declared.name.text, target, drafter, drafts, accept, declared.span)
+
+
+def _side(item: s.Pairing | s.Option, role: str, models: dict[str, m.Model], schedules: Schedules, sink: Sink) -> (
+        Schedule | None):  # fmt: skip
+    if not isinstance(item, s.Pairing):
+        helps = (f"write `{role} = model on schedule`",)
+        sink.report("E206", f"`{role}` is a model on a schedule", item.span, helps=helps)
+        return None
+    if item.model.text not in models:
+        sink.report("E122", f"unknown model `{item.model.text}`", item.model.span,
+                    helps=did_you_mean(item.model.text, models))  # fmt: skip
+        return None
+    key = (item.model.text, item.schedule.text)
+    if key not in schedules:
+        own = [name for model, name in schedules if model == item.model.text]
+        sink.report("E204", f"`{item.model.text}` has no schedule `{item.schedule.text}`", item.schedule.span,
+                    helps=did_you_mean(item.schedule.text, own))  # fmt: skip
+        return None
+    return schedules[key]
+
+
+def _drafts(item: s.Pairing | s.Option, sink: Sink) -> int | None:
+    value = item.value if isinstance(item, s.Option) else None
+    if isinstance(value, s.Number) and value.unit == "drafts" and isinstance(value.value, int) and value.value > 0:
+        return value.value
+    sink.report("E206", "`verify` is a number of drafts", item.span, helps=("write `verify = 7 drafts`",))
+    return None
+
+
+def _accept(item: s.Pairing | s.Option, sink: Sink) -> str | None:
+    value = item.value if isinstance(item, s.Option) else None
+    if isinstance(value, s.Words) and value.text in ACCEPT:
+        return value.text
+    sink.report("E206", f"`accept` is {', '.join(ACCEPT)}", item.span)
+    return None
+
+
+def _fit(declared: s.Speculate, target: Schedule, drafter: Schedule, drafts: int,
+         items: dict[str, s.Pairing | s.Option], sink: Sink) -> None:  # fmt: skip
+    """Vocabularies, taps, spans and meshes agree."""
+    drafted = drafter.model.drafts
+    if drafted is None or drafted.name != target.model.name:
+        sink.report("E212", f"`{drafter.model.name}` does not draft `{target.model.name}`", items["drafter"].span,
+                    others=(Label(drafter.model.span, "declared here"),))  # fmt: skip
+        return
+    if target.cores != drafter.cores:
+        parties = (Label(target.span, "target"), Label(drafter.span, "drafter"))
+        sink.report("E212", f"the target runs on {target.cores} cores, the drafter on {drafter.cores}",
+                    declared.name.span, others=parties)  # fmt: skip
+    if drafts + 1 not in target.spans:
+        sink.report("E212", f"{drafts} drafts are verified in a span of {drafts + 1} rows; `{target.name}` has "
+                    f"{', '.join(map(str, target.spans))}", items["verify"].span,
+                    helps=(f"add {drafts + 1} to the target's `span`",))  # fmt: skip
+    elif not target.keep_rows:
+        sink.report("E212", f"`{target.name}` does not keep the state after each row, which a rejected draft needs",
+                    items["target"].span, helps=("write `span … (keep = every row)`",))  # fmt: skip
+    mine, theirs = (instantiate(x.model)[0] for x in (drafter, target))
+    if mine is None or theirs is None:
+        return
+    a, b = mine.values.get("vocab"), theirs.values.get("vocab")
+    if a != b:
+        sink.report("E212", f"the vocabularies differ: {b} and {a}", declared.name.span)
+    blocks = [step.block for step in drafter.model.steps.values() if step.block is not None]
+    for block in blocks:
+        length = mine.values[block]
+        assert isinstance(length, int)
+        if drafts > length:
+            sink.report("E212", f"{drafts} drafts are verified, a block makes {length}", items["verify"].span)

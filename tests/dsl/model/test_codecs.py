@@ -1,0 +1,32 @@
+"""Bytes of packed weights."""
+
+import pytest
+
+from mks.dsl.model.codecs import stored_bytes
+from mks.dsl.model.ir import Codec
+
+
+@pytest.mark.parametrize(
+    ("codec", "shape", "count"),
+    [
+        (Codec("bf16"), (3, 5), 30),
+        (Codec("f32"), (3, 5), 60),
+        (Codec("f32"), (), 4),
+        (Codec("bf16"), (0, 5), 0),
+        (Codec("mxfp4", 32), (3, 64), 3 * (32 + 2)),
+        (Codec("nvfp4", 16), (2, 3, 64), 2 * (3 * (32 + 4) + 4)),
+        (Codec("int4", 32), (3, 64), 3 * (32 + 4)),
+        (Codec("int8", 0), (2, 3, 64), 2 * 3 * (64 + 4)),
+        (Codec("fp8", 16), (2, 40, 33), 2 * (40 * 33 + 4 * 3 * 3)),
+    ],
+)
+def test_stored_bytes(codec: Codec, shape: tuple[int, ...], count: int) -> None:
+    """Numbers and scales, with a short last group counted whole."""
+    assert stored_bytes(codec, shape) == count
+
+
+def test_one_expert_of_kimi_k3_is_as_large_as_its_checkpoint_says() -> None:
+    """Gate, up and down of one expert take 17 547 264 bytes."""
+    sides = [(3072, 3584), (3072, 3584), (3584, 3072)]
+
+    assert sum(stored_bytes(Codec("mxfp4", 32), shape) for shape in sides) == 17_547_264

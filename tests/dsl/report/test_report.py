@@ -1,0 +1,114 @@
+"""What `mks check` reports of schedules, against figures computed here from the shapes."""
+
+import pytest
+from helpers.definitions import changed
+
+from mks.dsl.diagnostics import Sink
+from mks.dsl.report.report import ScheduleReport, as_json, as_text, report
+
+
+def reported(name: str, *edits: tuple[str, str]) -> tuple[ScheduleReport, Sink]:
+    """The report of a definition's first own schedule."""
+    found = changed(name, *edits)
+    assert not found.diagnostics
+    key = found.own_schedules[0]
+    schedule = found.schedules[key]
+    assert schedule is not None
+    sink = Sink()
+    return report(schedule, found.instances[key[0]], sink), sink
+
+
+def test_qwen38_reads_what_its_shapes_say() -> None:
+    """Weights of one of eight cores in bf16, added up by hand: kv heads are held twice."""
+    d, ffn, vocab, layers, full = 5120, 17408, 248320, 64, 16
+    delta = d * (16 * 128 + 16 * 128 + 48 * 128 + 48 * 128 + 48 + 48) // 8 + 48 * 128 * d // 8
+    attention = d * (24 * 2 * 256) // 8 + 2 * d * 256 + 24 * 256 * d // 8
+    matrices = (layers - full) * delta + full * attention + layers * 3 * d * ffn // 8 + vocab * d // 8
+    found, sink = reported("qwen38")
+    counts, _ = found.rows[0]
+    weights = next(line.bytes for line in counts.read if line.name == "weights")
+    assert weights == pytest.approx(2 * matrices, rel=2e-3)
+    assert weights > 2 * matrices
+    assert not sink.found
+    assert counts.bound == "bytes"
+    assert counts.floor_seconds == pytest.approx(counts.read_bytes / 3.2e12)
+
+
+def test_states_and_caches_grow_with_rows() -> None:
+    """Qwen3.8: a delta state of 151 MB in f32 and 65,536 bytes of cache a position, over eight cores (kv twice)."""
+    found, _ = reported("qwen38")
+    for counts, _bill in found.rows:
+        lines = {line.name: line.bytes for line in counts.read}
+        conv = 48 * 3 * 10240 * 2 // 8
+        assert lines["states"] == counts.rows * (48 * 48 * 128 * 128 * 4 // 8 + conv)
+        assert lines["caches"] == counts.rows * 4096 * 65536 * 2 // 8
+
+
+def test_kimi_k3_reads_what_was_computed_from_its_shapes() -> None:
+    """4.7 GB of weights and experts on the slowest core at ep 4, as computed from the shapes alone elsewhere."""
+    found, sink = reported("kimi_k3")
+    counts, _ = found.rows[0]
+    lines = {line.name: line.bytes for line in counts.read}
+    assert lines["weights"] + lines["experts"] == pytest.approx(4.7e9, rel=0.04)
+    assert counts.held_bytes < 94.7 * 2**30
+    assert not sink.found
+
+
+def test_padding_is_reported() -> None:
+    """Nine heads over two cores are five each."""
+    edits = ("  target v5e 1x1\n", "  target v5e 1x2\n  mesh tp = 2\n  shard tp : ffn, vocab, layers9\n")
+    found = changed("smollm2", (edits[0], edits[1].replace(", layers9", "")))
+    (schedule,) = found.schedules.values()
+    assert schedule is not None
+    assert not report(schedule, found.instances["smollm2"], Sink()).padding
+    odd = changed(
+        "smollm2", ("  target v5e 1x1\n", "  target v5e 1x2\n  mesh tp = 2\n  shard tp : q_heads, kv_heads\n")
+    )
+    assert [d.code for d in odd.diagnostics] == ["E213"]
+    three = ("  target v5e 1x1\n", "  target v5e 5x1\n  mesh tp = 5\n  shard tp : ffn\n")
+    found = changed("smollm2", three)
+    (schedule,) = found.schedules.values()
+    assert schedule is not None
+    assert report(schedule, found.instances["smollm2"], Sink()).padding == (
+        "ffn = 1536 over 5 cores: 308 each, padded to 1540",
+    )
+
+
+def test_a_ring_that_does_not_fit_is_refused_with_one_that_does() -> None:
+    """E301 shows the parties and the arithmetic; the depth that it proposes is accepted, one more is not."""
+    _, sink = reported("qwen38", ("slots = 12", "slots = 40"))
+    (refusal,) = sink.found
+    assert refusal.code == "E301"
+    assert refusal.primary is not None
+    assert "40 slots x 2.50 MiB = 100.00 MiB" in refusal.primary.text
+    assert "stream dense 100.0" in refusal.notes[0]
+    fits = int(refusal.helps[0].split("=")[1].split()[0])
+    assert not reported("qwen38", ("slots = 12", f"slots = {fits}"), ("rows 1, 2, 4, 8", "rows 1"))[1].found
+    assert reported("qwen38", ("slots = 12", f"slots = {fits + 1}"), ("rows 1, 2, 4, 8", "rows 1"))[1].found
+
+
+def test_a_model_that_does_not_fit_hbm_is_refused() -> None:
+    """Kimi K3 on four chips."""
+    edits = (("target tpu7x 2x2x4 ", "target tpu7x 2x2x1 "), ("mesh ep = 4, tp = 8", "mesh ep = 2, tp = 4"))
+    _, sink = reported("kimi_k3", *edits)
+    assert [d.code for d in sink.found] == ["E302"]
+
+
+def test_an_expanded_cache_is_larger() -> None:
+    """Per-head keys and values, 96 x (192 + 128) over 32 cores, in place of 576 numbers on each."""
+    plain, _ = reported("kimi_k3")
+    wide, _ = reported("kimi_k3", ("  fetch moe.experts", "  form mla.cache = expanded\n\n  fetch moe.experts"))
+    caches = [next(x.bytes for x in r.rows[0][0].held if x.name == "caches") for r in (plain, wide)]
+    assert caches == [24 * 4096 * 576 * 2, 24 * 4096 * 3 * 320 * 2]
+
+
+def test_text_and_json_tell_the_same() -> None:
+    """Every row count is in both."""
+    found, _ = reported("qwen38")
+    numbers = as_json(found)
+    assert [row["rows"] for row in numbers["rows"]] == [1, 2, 4, 8]
+    assert numbers["rows"][0]["read_bytes"]["total"] == found.rows[0][0].read_bytes
+    text = as_text(found)
+    assert f"{found.rows[3][0].read_bytes / 1e9:.3f} GB" in text
+    assert "predicted" in text
+    assert "kv_heads = 4 over 8 cores: 1 each, repeated 2 times" in text
