@@ -53,6 +53,8 @@ class Delta:
 def merge(deltas: Iterable[Delta]) -> Delta:
     """Consecutive deltas as one."""
     parts = tuple(deltas)
+    if len(parts) == 1:
+        return parts[0]
     return Delta(
         text="".join(part.text for part in parts),
         tokens=tuple(token for part in parts for token in part.tokens),

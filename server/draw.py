@@ -36,7 +36,7 @@ def draw(logits: np.ndarray, params: Sampling, at: float) -> int:
             ids, weights = ids[inside], weights[inside]
         return int(ids[_at(weights, at)])
     rough = _rough_weights(logits, peak, params)
-    sums = np.cumsum(_block_sums(rough), dtype=np.float64)
+    sums = _block_sums(rough).cumsum()
     if params.top_p < 1:
         goal = params.top_p * sums[-1]
         for count in NUCLEUS:
@@ -46,7 +46,7 @@ def draw(logits: np.ndarray, params: Sampling, at: float) -> int:
                 inside = np.sort(_nucleus(weights, goal))
                 return int(ids[inside][_at(weights[inside], at)])
         rough = _large_nucleus(logits, peak, rough, goal, params)
-        sums = np.cumsum(_block_sums(rough), dtype=np.float64)
+        sums = _block_sums(rough).cumsum()
     return _at_block(rough, sums, at * sums[-1])
 
 
@@ -117,14 +117,17 @@ def _at(weights: np.ndarray, at: float) -> int:
 
 def _block_sums(weights: np.ndarray) -> np.ndarray:
     whole = len(weights) // _BLOCK * _BLOCK
-    sums = weights[:whole].reshape(-1, _BLOCK).sum(axis=1)
+    sums = np.add.reduce(weights[:whole].reshape(-1, _BLOCK), axis=1).astype(np.float64)
     return sums if whole == len(weights) else np.append(sums, weights[whole:].sum())
 
 
 def _at_block(weights: np.ndarray, sums: np.ndarray, goal: float) -> int:
     """The index at which the running sum of f32 `weights` passes `goal`; `sums` are those at the ends of blocks."""
-    block = min(int(np.searchsorted(sums, goal, side="right")), int(np.searchsorted(sums, sums[-1], side="left")))
-    inside = weights[block * _BLOCK : (block + 1) * _BLOCK]
-    within = np.cumsum(inside, dtype=np.float64) + (sums[block - 1] if block else 0.0)
-    # The two kinds of sums are rounded differently.
-    return block * _BLOCK + min(int(np.searchsorted(within, goal, side="right")), int(np.flatnonzero(inside)[-1]))
+    block = int(sums.searchsorted(goal, "right"))
+    start = block * _BLOCK
+    inside = weights[start : start + _BLOCK].astype(np.float64)
+    found = int(inside.cumsum().searchsorted(goal - (sums[block - 1] if block else 0.0), "right"))
+    if found < len(inside):
+        return start + found
+    # The two kinds of sums are rounded differently: past the end of the block, or of all of them.
+    return int(np.flatnonzero(weights[: start + _BLOCK])[-1])

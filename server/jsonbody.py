@@ -15,6 +15,8 @@ from .errors import ApiError, bad_request
 # JSON deeper than this is nothing a client means.
 MAX_DEPTH = 128
 
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
+
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 INT64 = 2**63 - 1
@@ -156,7 +158,7 @@ class Fields:
 
 def dump(value: Any) -> bytes:
     """Compact JSON in UTF-8; what JSON has no word for is an error."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return _encode(value).encode()
 
 
 def show(value: Any) -> str:
