@@ -42,7 +42,8 @@ def test_a_real_model_chats_the_same_in_every_way(capfd: pytest.CaptureFixture[s
     got = json.loads(capfd.readouterr().out)
     assert got["prompt_ids"] == one["prompt_token_ids"]
     assert got["output_ids"] == choice["token_ids"]
-    assert got["text"] == choice["message"]["content"]
+    assert got["text"].endswith(choice["message"]["content"])
+    assert choice["message"]["reasoning"].strip() in got["text"]
 
 
 @pytest.mark.parametrize(
