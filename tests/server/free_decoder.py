@@ -63,6 +63,8 @@ def main(vocab: int, seconds: float) -> None:
     server = uvicorn.Server(configure(build_app(Holder(service), metrics)))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
+    while not server.started:
+        time.sleep(0.01)
     print(bound.getsockname()[1], flush=True)
     sys.stdin.read()
 
