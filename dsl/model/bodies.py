@@ -201,9 +201,9 @@ def step(declared: s.Step, scope: Scope, parts: dict[str, s.Part]) -> (
         outputs = outputs or ("logits",)
     for output in outputs:
         if output not in scope.known and output not in scope.world.damaged:
-            scope.report("E120", f"the step does not assign `{output}`", declared.span)
+            scope.report("E120", f"the step does not assign `{output}`", declared.head)
     block = None if declared.block is None else declared.block.text
-    return m.Step(name, block, outputs, tuple(body), _types(scope), span=declared.span), at_loop
+    return m.Step(name, block, outputs, tuple(body), _types(scope), span=declared.head), at_loop
 
 
 def _types(scope: Scope) -> dict[str, Type]:

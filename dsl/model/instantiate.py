@@ -55,6 +55,7 @@ class _Values:
             size = self.model.sizes.get(name)
             if name in self.open:
                 at = size or self.model.lists[name]
+                self.known |= dict.fromkeys(self.open[self.open.index(name) :], 1)  # one circle, one error
                 circle = " -> ".join([*self.open[self.open.index(name) :], name])
                 raise StaticError(f"`{name}` is defined by itself: {circle}", at.span)
             self.open.append(name)

@@ -13,7 +13,7 @@ from ..text import syntax as s
 from .shapes import Shape, show
 
 
-@frozen
+@frozen(repr=False)
 class Type:
     """One token's value: `dtype` is `bf16`, `f32`, `int32` or `routes` (shape `[experts, top]`)."""
 
@@ -27,7 +27,7 @@ class Type:
 # Expressions
 
 
-@frozen
+@frozen(repr=False)
 class Static:
     """A scalar that is known once the sizes, and the `layer` or `row` in `depends`, are."""
 
@@ -37,7 +37,7 @@ class Static:
     type: Type = Type("f32")
 
 
-@frozen
+@frozen(repr=False)
 class Local:
     """A named value: of this part, carried through the layers, or bound by a `Let` or `Experts`."""
 
@@ -46,7 +46,7 @@ class Local:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Input:
     """`token`, `position` or `row` of the row at hand, int32."""
 
@@ -55,7 +55,7 @@ class Input:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class WeightRef:
     """A weight of this layer, or of the model; `name` is qualified, `attention.wq`."""
 
@@ -64,7 +64,7 @@ class WeightRef:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class StateRef:
     """A state, cache or buffer, whole."""
 
@@ -73,7 +73,7 @@ class StateRef:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Slice:
     """The first axis of a buffer from `start` to `stop`; `stop` may depend on the layer."""
 
@@ -84,7 +84,7 @@ class Slice:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Call:
     """An op of the registry. `options` are the named scalars that were given."""
 
@@ -104,7 +104,7 @@ class Call:
         return next((value for key, value in self.options if key == name), None)
 
 
-@frozen
+@frozen(repr=False)
 class Select:
     """One of two, by a condition on layer, row, sizes and lists."""
 
@@ -115,7 +115,7 @@ class Select:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Let:
     """Values used by name in `body`, unrounded: a function's arguments."""
 
@@ -129,7 +129,7 @@ class Let:
         return self.body.type
 
 
-@frozen
+@frozen(repr=False)
 class Experts:
     """The sum over a token's routes of weight * body; `parameter` is bound to the expert's id in the body."""
 
@@ -147,7 +147,7 @@ type Node = Static | Local | Input | WeightRef | StateRef | Slice | Call | Selec
 # Statements
 
 
-@frozen
+@frozen(repr=False)
 class Assign:
     """`names = value`; each is rounded to its type. A false `guard` leaves carried values as they were."""
 
@@ -158,7 +158,7 @@ class Assign:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Write:
     """`state[index] = value`: a cache's entry at `position`, or an element of a buffer."""
 
@@ -169,7 +169,7 @@ class Write:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Run:
     """A part at this place of the layer; with a condition, the other one (if any) where it is false."""
 
@@ -179,7 +179,7 @@ class Run:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Loop:
     """`for layer in start .. stop`, or over the rows of a block."""
 
@@ -196,7 +196,7 @@ type Statement = Assign | Write | Run | Loop
 # Declarations
 
 
-@frozen
+@frozen(repr=False)
 class Size:
     """A size or constant, its default and the config keys it may be read from, tried in order."""
 
@@ -207,7 +207,7 @@ class Size:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class LayerList:
     """A list of numbers with a default; `where` keeps the indices of the config's items that equal it."""
 
@@ -218,7 +218,7 @@ class LayerList:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Require:
     """What the config must say."""
 
@@ -228,7 +228,7 @@ class Require:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Codec:
     """How a weight is stored: `name` and, where it has groups, `group` elements (0: one group a column)."""
 
@@ -242,7 +242,7 @@ class Codec:
         return f"{self.name} by column" if self.group == 0 else f"{self.name} {word or 'group'} {self.group}"
 
 
-@frozen
+@frozen(repr=False)
 class Place:
     """A tensor in a checkpoint. `{layer}` and `{size}` in names run over the layer and that axis.
 
@@ -257,7 +257,7 @@ class Place:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Alias:
     """Another weight, used where the places before are absent."""
 
@@ -265,7 +265,7 @@ class Alias:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Weight:
     """A weight, its type as the model uses it, and where checkpoints keep it, tried in order."""
 
@@ -282,7 +282,7 @@ class Weight:
         return Type("f32" if self.codec.name == "f32" else "bf16", self.shape)
 
 
-@frozen
+@frozen(repr=False)
 class State:
     """`kind` is `state`, `cache` (one entry of `shape` a position, the `last` n of them) or `buffer`."""
 
@@ -294,7 +294,7 @@ class State:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Part:
     """A body that layers run."""
 
@@ -303,7 +303,7 @@ class Part:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Taps:
     """Values of the drafted model before the listed layers, `[count, *shape]`."""
 
@@ -314,7 +314,7 @@ class Taps:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Step:
     """A named pass; `""` is the decode step, whose output is `logits`."""
 
@@ -326,7 +326,7 @@ class Step:
     span: Span = field(kw_only=True)
 
 
-@frozen
+@frozen(repr=False)
 class Model:
     """A resolved model."""
 

@@ -107,7 +107,7 @@ def _steps(declared: s.Model, top: Scope, parts: dict[str, s.Part]) -> tuple[dic
         name = "" if item.name is None else item.name.text
         if name in steps:
             shown = f"step `{name}`" if name else "the step"
-            world.sink.report("E102", f"{shown} is declared twice", item.span,
+            world.sink.report("E102", f"{shown} is declared twice", item.head,
                               others=(Label(steps[name].span, "first here"),))  # fmt: skip
             continue
         if item.block is not None and item.block.text not in world.sizes and item.block.text not in world.damaged:
@@ -161,7 +161,7 @@ def _same_carried(part: m.Part, first: dict[str, Node | None], now: dict[str, No
     for name in sorted(read & set(first)):
         mine, other = now.get(name), first[name]
         if isinstance(other, m.Local) and name not in now:
-            world.sink.report("E108", f"part `{part.name}` reads `{name}`, which this step does not set", step.span)
+            world.sink.report("E108", f"part `{part.name}` reads `{name}`, which this step does not set", step.head)
         elif isinstance(other, m.Local) and isinstance(mine, m.Local) and mine.type != other.type:
             world.sink.report("E108", f"part `{part.name}` reads `{name}` as {other.type}; this step sets {mine.type}",
-                              step.span)  # fmt: skip
+                              step.head)  # fmt: skip

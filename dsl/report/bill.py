@@ -179,5 +179,7 @@ def mib(size: int) -> str:
 
 
 def gib(size: int) -> str:
-    """`94.7 GiB`."""
+    """`94.7 GiB`; less than one in MiB."""
+    if size < 1 << 30:
+        return f"{size / (1 << 20):.1f} MiB"
     return f"{size / (1 << 30):.1f} GiB"

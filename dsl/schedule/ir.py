@@ -9,7 +9,7 @@ from ..source import Span
 from .targets import Target
 
 
-@frozen
+@frozen(repr=False)
 class Shard:
     """A size shared out over mesh axes; `repeat`: fewer than cores, so that some cores hold the same."""
 
@@ -19,7 +19,7 @@ class Shard:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Split:
     """One product's rows shared out; its value is gathered where it is named."""
 
@@ -28,7 +28,7 @@ class Split:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Group:
     """Weights fused into one product, as they are streamed; names are qualified."""
 
@@ -36,7 +36,7 @@ class Group:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Stream:
     """A ring of `slots` buffers of at most `slot` bytes; `lines` gives each part's groups in order."""
 
@@ -48,7 +48,7 @@ class Stream:
     slots_span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Fetch:
     """Weights chosen at run time: the experts of a part."""
 
@@ -57,7 +57,7 @@ class Fetch:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Point:
     """`relation` is `at`, `before`, `after` or `previous`; `what` is `P.start`, `P.value`, `part` or `layer`."""
 
@@ -66,7 +66,7 @@ class Point:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Prefetch:
     """`kind` is `weight`, `state`, `cache` or `vectors`; `what` a weight's name or a part's."""
 
@@ -78,7 +78,7 @@ class Prefetch:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Gather:
     """Values sent in one message."""
 
@@ -86,7 +86,7 @@ class Gather:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Reduce:
     """How a partial sum is completed, and in which type it travels."""
 
@@ -96,7 +96,7 @@ class Reduce:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Overlap:
     """Products inside the wait of a collective."""
 
@@ -106,7 +106,7 @@ class Overlap:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Form:
     """`mla.cache = expanded`: an evaluation that is equal in exact arithmetic."""
 
@@ -115,7 +115,7 @@ class Form:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Store:
     """Weights held in another codec, without loss."""
 
@@ -124,7 +124,7 @@ class Store:
     span: Span
 
 
-@frozen
+@frozen(repr=False)
 class Schedule:
     """A resolved schedule; `cores` is the number of devices and the product of the mesh."""
 
@@ -168,7 +168,7 @@ def bare(model: m.Model, target: Target, context: int) -> Schedule:
                     (), (), (), (), (), model.span)  # fmt: skip
 
 
-@frozen
+@frozen(repr=False)
 class Speculation:
     """A target and a drafter, each on its schedule; `drafts` tokens are verified after the anchor."""
 

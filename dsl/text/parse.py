@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from lark import Lark, Token, UnexpectedInput
 
+from ... import grammar as package
 from ..cache import cache_folder
 from ..diagnostics import Diagnostic, Label
 from ..source import Source, Span
@@ -71,7 +72,7 @@ def grammar() -> Lark:
         kept: str | bool = str(folder / "grammar.tables")
     except OSError:
         kept = False
-    text = files("mks.grammar").joinpath("mks.lark").read_text("utf-8")
+    text = Path(package.__file__).with_name("mks.lark").read_text("utf-8")
     return Lark(
         text, parser="lalr", start=list(STARTS), postlex=Newlines(), propagate_positions=True,
         maybe_placeholders=True, cache=kept,

@@ -1,4 +1,7 @@
-"""The syntax tree: what was written, with a span on every node and every comment kept."""
+"""The syntax tree: what was written, with a span on every node and every comment kept.
+
+Nodes have no `repr`: making one for each class would cost the checker a tenth of its time.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from attrs import frozen
 from ..source import Source, Span
 
 
-@frozen
+@frozen(repr=False)
 class Comment:
     """From `#` to the end of its line; `own_line` when nothing stands before it."""
 
@@ -19,7 +22,7 @@ class Comment:
 # Expressions
 
 
-@frozen
+@frozen(repr=False)
 class Number:
     """A number, perhaps with a unit (`2 MiB`); `text` is how the number was written."""
 
@@ -29,7 +32,7 @@ class Number:
     unit: str | None = None
 
 
-@frozen
+@frozen(repr=False)
 class String:
     """A text in double quotes."""
 
@@ -37,7 +40,7 @@ class String:
     value: str
 
 
-@frozen
+@frozen(repr=False)
 class Name:
     """A name, dotted or not: `h`, `attention.wk`."""
 
@@ -50,7 +53,7 @@ class Name:
         return tuple(self.text.split("."))
 
 
-@frozen
+@frozen(repr=False)
 class Unary:
     """`-x`, `not x`."""
 
@@ -59,7 +62,7 @@ class Unary:
     operand: Expr
 
 
-@frozen
+@frozen(repr=False)
 class Binary:
     """Arithmetic, comparison, `in`, `and`, `or`, `@`."""
 
@@ -69,7 +72,7 @@ class Binary:
     right: Expr
 
 
-@frozen
+@frozen(repr=False)
 class When:
     """`value when condition [else other]`; without `else` only where a statement may be guarded."""
 
@@ -79,7 +82,7 @@ class When:
     other: Expr | None
 
 
-@frozen
+@frozen(repr=False)
 class Keyword:
     """`name = value` in a call."""
 
@@ -88,7 +91,7 @@ class Keyword:
     value: Expr
 
 
-@frozen
+@frozen(repr=False)
 class Lambda:
     """`{ e -> body }`."""
 
@@ -97,7 +100,7 @@ class Lambda:
     body: Expr
 
 
-@frozen
+@frozen(repr=False)
 class Call:
     """`function(arguments, keyword = value) { body }`."""
 
@@ -108,7 +111,7 @@ class Call:
     body: Lambda | None
 
 
-@frozen
+@frozen(repr=False)
 class Index:
     """`base[index]`."""
 
@@ -117,7 +120,7 @@ class Index:
     index: Expr
 
 
-@frozen
+@frozen(repr=False)
 class Range:
     """`start .. stop by step`, half open."""
 
@@ -127,7 +130,7 @@ class Range:
     step: Expr | None = None
 
 
-@frozen
+@frozen(repr=False)
 class Paren:
     """An expression in parentheses, kept so that the formatter prints it again."""
 
@@ -141,7 +144,7 @@ type Expr = Number | String | Name | Unary | Binary | When | Call | Index | Rang
 # Declarations of a model
 
 
-@frozen
+@frozen(repr=False)
 class Size:
     """`size d = 576 from key or other`; `const` likewise (`kind`)."""
 
@@ -152,7 +155,7 @@ class Size:
     keys: tuple[Name, ...]
 
 
-@frozen
+@frozen(repr=False)
 class ListDecl:
     """`list full = 3 .. layers by 4 from key where "word"`."""
 
@@ -163,7 +166,7 @@ class ListDecl:
     where: String | None
 
 
-@frozen
+@frozen(repr=False)
 class Require:
     """`require key == value or absent`."""
 
@@ -173,7 +176,7 @@ class Require:
     or_absent: bool
 
 
-@frozen
+@frozen(repr=False)
 class Taps:
     """`taps aux = target.x before list`."""
 
@@ -183,7 +186,7 @@ class Taps:
     before: Name
 
 
-@frozen
+@frozen(repr=False)
 class Function:
     """`function f(a, b) = body`."""
 
@@ -193,7 +196,7 @@ class Function:
     body: Expr
 
 
-@frozen
+@frozen(repr=False)
 class Codec:
     """How numbers are stored: `bf16`, `mxfp4`, `int4 group 128`, `int8 by column`, `fp8 block 256`."""
 
@@ -203,7 +206,7 @@ class Codec:
     size: int | None = None
 
 
-@frozen
+@frozen(repr=False)
 class Place:
     """Where a weight lies: a tensor's name with its options, or another weight's name."""
 
@@ -215,7 +218,7 @@ class Place:
     global_scale: String | None = None
 
 
-@frozen
+@frozen(repr=False)
 class Declaration:
     """`a, b : bf16[n, d] "name" or other`; states and caches have no places."""
 
@@ -226,7 +229,7 @@ class Declaration:
     places: tuple[Place, ...] = ()
 
 
-@frozen
+@frozen(repr=False)
 class Weights:
     """`weights "prefix" { … }`."""
 
@@ -235,7 +238,7 @@ class Weights:
     declarations: tuple[Declaration, ...]
 
 
-@frozen
+@frozen(repr=False)
 class States:
     """`state`, `cache [last n]` or `buffer`, as `kind` says."""
 
@@ -248,7 +251,7 @@ class States:
 # Statements
 
 
-@frozen
+@frozen(repr=False)
 class Assign:
     """`a, b = value`, `cache[position] = value`, perhaps guarded: the guard is a `When` without `else`."""
 
@@ -257,7 +260,7 @@ class Assign:
     value: Expr
 
 
-@frozen
+@frozen(repr=False)
 class Run:
     """A part's name, perhaps `when condition [else other]`."""
 
@@ -267,7 +270,7 @@ class Run:
     other: Name | None
 
 
-@frozen
+@frozen(repr=False)
 class For:
     """`for layer in 0 .. layers { … }`."""
 
@@ -280,7 +283,7 @@ class For:
 type Statement = Assign | Run | For
 
 
-@frozen
+@frozen(repr=False)
 class Part:
     """`part name { weights, states and statements }`."""
 
@@ -289,7 +292,7 @@ class Part:
     items: tuple[Weights | States | Statement, ...]
 
 
-@frozen
+@frozen(repr=False)
 class Step:
     """`step [name] [on block] [-> outputs] { … }`."""
 
@@ -299,11 +302,16 @@ class Step:
     outputs: tuple[Name, ...]
     body: tuple[Statement, ...]
 
+    @property
+    def head(self) -> Span:
+        """Its name, or the word `step`."""
+        return Span(self.span.source, self.span.start, self.span.start + 4) if self.name is None else self.name.span
+
 
 type ModelItem = Size | ListDecl | Require | Taps | Function | Weights | States | Part | Step
 
 
-@frozen
+@frozen(repr=False)
 class Model:
     """`model name [drafts target] { … }`."""
 
@@ -316,7 +324,7 @@ class Model:
 # Schedules
 
 
-@frozen
+@frozen(repr=False)
 class Words:
     """A value of several words, `every row`."""
 
@@ -324,7 +332,7 @@ class Words:
     text: str
 
 
-@frozen
+@frozen(repr=False)
 class Option:
     """`(key = value)`, or a bare word."""
 
@@ -333,7 +341,7 @@ class Option:
     value: Number | Words | None
 
 
-@frozen
+@frozen(repr=False)
 class Target:
     """`target tpu7x 2x2x1`."""
 
@@ -342,7 +350,7 @@ class Target:
     topology: tuple[int, ...]
 
 
-@frozen
+@frozen(repr=False)
 class Setting:
     """`rows 1, 2`, `span 1, 8 (…)`, `context 4096`: a keyword and numbers."""
 
@@ -352,7 +360,7 @@ class Setting:
     options: tuple[Option, ...]
 
 
-@frozen
+@frozen(repr=False)
 class Axis:
     """One axis of a mesh: `tp = 8`."""
 
@@ -361,7 +369,7 @@ class Axis:
     size: Number
 
 
-@frozen
+@frozen(repr=False)
 class Mesh:
     """`mesh ep = 4, tp = 8`; the last axis varies fastest."""
 
@@ -369,7 +377,7 @@ class Mesh:
     axes: tuple[Axis, ...]
 
 
-@frozen
+@frozen(repr=False)
 class ShardItem:
     """A size to shard, perhaps `(repeat)`."""
 
@@ -378,7 +386,7 @@ class ShardItem:
     option: Name | None
 
 
-@frozen
+@frozen(repr=False)
 class Shard:
     """`shard ep, tp : heads, ffn`."""
 
@@ -387,7 +395,7 @@ class Shard:
     items: tuple[ShardItem, ...]
 
 
-@frozen
+@frozen(repr=False)
 class Split:
     """`split mla.q_a over ep, tp`."""
 
@@ -396,7 +404,7 @@ class Split:
     axes: tuple[Name, ...]
 
 
-@frozen
+@frozen(repr=False)
 class Group:
     """Weights that have the same operand and are streamed as one: `(wq, wk)`; a single one is a group too."""
 
@@ -404,7 +412,7 @@ class Group:
     weights: tuple[Name, ...]
 
 
-@frozen
+@frozen(repr=False)
 class StreamLine:
     """`attention : (wq, wk, wv), wo`."""
 
@@ -413,7 +421,7 @@ class StreamLine:
     groups: tuple[Group, ...]
 
 
-@frozen
+@frozen(repr=False)
 class Stream:
     """`stream name { slots = 12 … }`."""
 
@@ -422,7 +430,7 @@ class Stream:
     items: tuple[Option | StreamLine, ...]
 
 
-@frozen
+@frozen(repr=False)
 class Fetch:
     """`fetch moe.experts (slots = 4)`."""
 
@@ -431,7 +439,7 @@ class Fetch:
     options: tuple[Option, ...]
 
 
-@frozen
+@frozen(repr=False)
 class Point:
     """When: `attention.start`, `before P.v`, `after P.v`, `previous P.v`, `previous layer`."""
 
@@ -440,7 +448,7 @@ class Point:
     name: Name
 
 
-@frozen
+@frozen(repr=False)
 class Prefetch:
     """`prefetch what at point, point (options)`."""
 
@@ -450,7 +458,7 @@ class Prefetch:
     options: tuple[Option, ...]
 
 
-@frozen
+@frozen(repr=False)
 class Gather:
     """`gather (a, b)`: values that travel in one message."""
 
@@ -458,7 +466,7 @@ class Gather:
     values: tuple[Name, ...]
 
 
-@frozen
+@frozen(repr=False)
 class Reduce:
     """`reduce a, b (by = …, wire = …)`."""
 
@@ -467,7 +475,7 @@ class Reduce:
     options: tuple[Option, ...]
 
 
-@frozen
+@frozen(repr=False)
 class Overlap:
     """`overlap gather a, b with (x, y), z`; `verb` is `gather` or `reduce`."""
 
@@ -477,7 +485,7 @@ class Overlap:
     groups: tuple[Group, ...]
 
 
-@frozen
+@frozen(repr=False)
 class Form:
     """`form mla.cache = expanded`."""
 
@@ -486,7 +494,7 @@ class Form:
     value: Name
 
 
-@frozen
+@frozen(repr=False)
 class Store:
     """`store moe.gate as fp8 block 256`."""
 
@@ -500,7 +508,7 @@ type ScheduleItem = (
 )
 
 
-@frozen
+@frozen(repr=False)
 class Schedule:
     """`schedule name for model { … }`."""
 
@@ -510,7 +518,7 @@ class Schedule:
     items: tuple[ScheduleItem, ...]
 
 
-@frozen
+@frozen(repr=False)
 class Pairing:
     """`target = model on schedule`."""
 
@@ -520,7 +528,7 @@ class Pairing:
     schedule: Name
 
 
-@frozen
+@frozen(repr=False)
 class Speculate:
     """`speculate name { … }`."""
 
@@ -529,7 +537,7 @@ class Speculate:
     items: tuple[Pairing | Option, ...]
 
 
-@frozen
+@frozen(repr=False)
 class Use:
     """`use "file.mks"`."""
 
@@ -540,7 +548,7 @@ class Use:
 type TopLevel = Use | Model | Schedule | Speculate
 
 
-@frozen
+@frozen(repr=False)
 class File:
     """A whole file; `damaged` are the words of statements that did not parse, which may have been declarations."""
 
