@@ -51,3 +51,16 @@ def test_the_readme_says_what_ci_runs() -> None:
     (test_command,) = [c for c in commands if c.endswith("/pytest")]
     assert test_command in (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
     assert sum(c.startswith("python3.12 -m venv") for c in commands) == 2
+
+
+def test_the_readme_shows_what_the_checker_says(tmp_path: Path) -> None:
+    """The error in the first definition is the tool's own text."""
+    script = Path(sys.executable).with_name("mks")
+    subprocess.run([script, "new", "tiny.mks"], cwd=tmp_path, check=True, timeout=60, capture_output=True)
+    tiny = tmp_path / "tiny.mks"
+    tiny.write_text(tiny.read_text("utf-8").replace("heads(wk @ x, kv_heads)", "heads(wk @ x, q_heads)"), "utf-8")
+    said = subprocess.run([script, "check", "tiny.mks"], cwd=tmp_path, timeout=60, capture_output=True, text=True)
+    assert said.returncode == 1
+    error = said.stdout.split("\n\n")[0]
+    assert error.startswith("error[E107]")
+    assert error in (ROOT / "README.md").read_text("utf-8")
