@@ -95,8 +95,8 @@ def configure(app: ASGIApp, *, tls: Tls | None = None, max_connections: int = 10
         server_header=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=GRACE,
-        ssl_certfile=tls and tls.certificate,
-        ssl_keyfile=tls and tls.key,
+        ssl_certfile=None if tls is None else tls.certificate,
+        ssl_keyfile=None if tls is None else tls.key,
     )
     config.load()
     return config

@@ -20,7 +20,7 @@ from .observer import Observer
 from .sequence import Running
 
 # Each series would be told twice, the second time with when it began.
-disable_created_metrics()  # type: ignore[no-untyped-call]
+disable_created_metrics()
 
 _FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160)
 _NEXT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10)
