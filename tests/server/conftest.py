@@ -24,6 +24,9 @@ from mks.server.tokenizer import Tokenizer, load_tokenizer
 
 from .fake import FakeDecoder
 
+# Run against servers by test_conformance.py.
+collect_ignore = ["conformance"]
+
 CHAT_TINY = Path(__file__).parents[1] / "data" / "chat_tiny"
 
 
