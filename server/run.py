@@ -12,11 +12,14 @@ from functools import partial
 import numpy as np
 
 from .answer import Limits
+from .conversation import Conversation
+from .dialects import dialect_of
+from .errors import ApiError
 from .generate import Generated, generate
 from .load import CannotOpen, Opened, open_model
 from .params import check_ids
 from .sampling import Sampling
-from .template import TemplateFailure, load_template
+from .template import load_template
 from .terminal import warn
 from .tokenizer import Tokenizer, end_ids, load_tokenizer
 
@@ -96,14 +99,14 @@ def _encode(opened: Opened, tokenizer: Tokenizer | None, text: str, raw: bool) -
         text.encode()
     except UnicodeEncodeError:
         raise CannotOpen("the prompt is not UTF-8") from None
-    template = None if raw else load_template(opened.files)
-    if template is None:
+    dialect = None if raw else dialect_of(tokenizer, load_template(opened.files))
+    if dialect is None:
         return tuple(tokenizer.encode(text))
     try:
-        rendered = template.render([{"role": "user", "content": tokenizer.disarm(text)}])
-    except TemplateFailure as error:
-        raise CannotOpen(str(error)) from error
-    return tuple(tokenizer.encode_rendered(rendered))
+        prompt = dialect.prompt(Conversation([{"role": "user", "content": text}]))
+    except ApiError as error:
+        raise CannotOpen(error.message) from error
+    return tuple(prompt.encode(prompt.text))
 
 
 def _rounded(needed: int, longest: int | None) -> int:

@@ -19,7 +19,9 @@ from mks.server.errors import ApiError
 from mks.server.grammar import Grammars
 from mks.server.jsonbody import Fields
 from mks.server.kimi_k3_parser import Channel, XtmlParser
+from mks.server.load import Opened
 from mks.server.reader import Reader
+from mks.server.run import _encode
 from mks.server.sampling import Sampler, Sampling
 from mks.server.scores import Scored
 from mks.server.tools import Tools, read_tools
@@ -295,3 +297,11 @@ def test_content_is_held_to_its_form(seed: int) -> None:
     assert both.calls or json.loads(both.content) in ("red", 5)
     auto = sampled(Conversation([user()], tools=evolve(tools("f", strict=True), parallel=False)), seed)
     assert len(auto.calls) <= 1
+
+
+def test_the_command_writes_the_same_prompt() -> None:
+    """`mks run` asks as a chat request does, or continues the text as it is."""
+    opened = Opened("kimi_k3", kimi.text_files(), None, lambda rows, context, ahead: None)  # type: ignore[arg-type, return-value]
+    prompt = DIALECT.prompt(Conversation([user("hi")]))
+    assert list(_encode(opened, TOKENIZER, "hi", raw=False)) == prompt.encode(prompt.text)
+    assert list(_encode(opened, TOKENIZER, "hi", raw=True)) == TOKENIZER.encode("hi")
