@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,17 +19,15 @@ class Reader:
         self._decoder = decoder
         self._store = store
         self._turn_ids = turn_ids
-        self._next = 0
 
     def choose(self, rows: Sequence[Running | None]) -> int | None:
-        """The row whose prompt is read next; they take turns, but for one that another row reads already."""
-        order = [(self._next + step) % len(rows) for step in range(len(rows))]
-        row = next((row for row in order if self._may_read(rows[row], rows)), None)
-        self._next = self._next if row is None else row + 1
-        return row
+        """The row whose prompt has waited longest for its turn; one that another row reads already has none."""
+        waiting = [(max(run.seated, run.latest_read), run.queued, row) for row, run in enumerate(rows)
+                   if run is not None and self._may_read(run, rows)]  # fmt: skip
+        return min(waiting)[2] if waiting else None
 
-    def _may_read(self, run: Running | None, rows: Sequence[Running | None]) -> bool:
-        if run is None or run.cancelled or not run.reading:
+    def _may_read(self, run: Running, rows: Sequence[Running | None]) -> bool:
+        if run.cancelled or not run.reading:
             return False
         if self._store is None or run.began:
             return True
@@ -40,6 +39,7 @@ class Reader:
 
         No tokens, where all of the prompt was kept and only its logits are wanted. Raises what the decoder raises.
         """
+        run.latest_read = time.monotonic()
         if not run.began:
             run.began = True
             logits = self._resume(row, run)

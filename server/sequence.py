@@ -63,7 +63,8 @@ class NotFinite(ArithmeticError):
 class Running:
     """A task under way: `read` of its prompt's tokens are in the decoder, `cached` of them from an earlier prompt.
 
-    `queued`, `seated`, `first` and `latest` are when it came, got a row, gave its first and its latest token.
+    `queued`, `seated`, `latest_read`, `first` and `latest` are when it came, got a row, had a part of its prompt read,
+    gave its first and its latest token.
     """
 
     def __init__(self, task: Task, vocab: int) -> None:
@@ -75,7 +76,7 @@ class Running:
         self.read = 0
         self.cached = 0
         self.queued = time.monotonic()
-        self.seated = self.first = self.latest = 0.0
+        self.seated = self.latest_read = self.first = self.latest = 0.0
         self.emitted = 0
         self.last = task.prompt[-1]
         self._sampler = Sampler(task.sampling, vocab, task.prompt)

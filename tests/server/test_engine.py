@@ -68,6 +68,41 @@ def test_a_row_is_taken_over_within_a_step(start: Start) -> None:
     assert decoder.calls[:3] == [("prefill", (0, 0, 1)), ("decode", (0,)), ("prefill", (0, 0, 1))]
 
 
+def test_a_prompt_is_not_read_on_for_nobody(start: Start) -> None:
+    """A sequence that is cancelled while its prompt is read costs one more chunk at most."""
+    decoder = FakeDecoder(rows=2, chunk=4, delay=0.01, context=4000)
+    engine = start(decoder)
+    runs = engine.submit([task(range(800), 1, Gather())])
+    wait_for(lambda: len(decoder.calls) >= 2)
+    engine.cancel(runs)
+    seen = len(decoder.calls)
+    wait_for(lambda: engine.running == 0)
+    assert len(decoder.calls) <= seen + 1
+
+
+def test_who_waits_longest_is_next(start: Start) -> None:
+    """Sequences begin in the order in which they came, and prompts that are read at a time take turns."""
+    decoder = FakeDecoder(rows=2, chunk=4)
+    engine = start(decoder)
+    decoder.gate.clear()
+    engine.submit([task([1], 2, Gather())])
+    wait_for(lambda: ("decode", (0,)) in decoder.calls)
+    order: list[int] = []
+
+    class Told(Gather):
+        def began(self, cached: int) -> None:
+            order.append(self.want)
+
+    sinks = [Told(want) for want in range(1, 7)]
+    for sink in sinks:
+        engine.submit([task(range(12), 10, sink)])
+    decoder.gate.set()
+    wait_for(lambda: all(len(sink.tokens) == sink.want for sink in sinks))
+    assert order == [1, 2, 3, 4, 5, 6]
+    read = [about[0] for name, about in decoder.calls if name == "prefill"]
+    assert [1, 0, 1, 0] in [read[at : at + 4] for at in range(len(read))]
+
+
 def test_a_queued_sequence_is_cancelled_at_once(start: Start) -> None:
     """It leaves the queue although no step ends."""
     decoder = FakeDecoder(rows=1)

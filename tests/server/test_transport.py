@@ -167,3 +167,30 @@ def test_what_runs_at_the_deadline_is_told(own_server: Running) -> None:
         *_, error, done, end = response.read().split(b"\n\n")
     assert json.loads(error.removeprefix(b"data: "))["error"]["message"] == "the server is stopping"
     assert (done, end) == (b"data: [DONE]", b"")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_has_so_long(files: TextFiles, stream: bool) -> None:
+    """One that takes longer is told: 504, or an event where its answer has begun; waiting counts."""
+    decoder = FakeDecoder(rows=1, context=4000, delay=0.005)
+    with running(build_service(decoder, files, "tiny", seconds=0.3), decoder) as server:
+        threads_said: list[httpx.Response] = []
+
+        def ask() -> None:
+            threads_said.append(
+                httpx.post(server.url + "/v1/completions", json=LONG | {"max_tokens": 3000}, timeout=20)
+            )
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        engine = server.service.engine
+        wait_for(lambda: engine.running == 1)
+        waited = server.post("/v1/completions", LONG)
+        thread.join(20)
+        assert [waited.status_code, threads_said[0].status_code] == [504, 504]
+        assert waited.json()["error"]["code"] == "timeout"
+        late = server.post("/v1/completions", {**LONG, "max_tokens": 3000, "stream": stream})
+        assert late.status_code == (200 if stream else 504)
+        assert "longer than this server allows" in late.text
+        assert server.post("/v1/completions", {**LONG, "max_tokens": 3}).status_code == 200
+        wait_for(lambda: engine.running == 0)
