@@ -10,8 +10,7 @@ import logging
 import math
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
 
@@ -21,6 +20,7 @@ from ..dsl.decoder import Decoder
 from .observer import Observer
 from .prefix import PrefixStore
 from .reading import Reader
+from .seats import Seats
 from .sequence import Running, Task
 
 log = logging.getLogger(__name__)
@@ -72,12 +72,11 @@ class Engine:
         self.max_waiting = max_waiting
         self.store = PrefixStore(kept_bytes, decoder.cuts) if kept_bytes else None
         self._reader = Reader(decoder, self.store, frozenset(turn_ids))
-        self.observer = observer or Observer()
         self._flush = flush
+        self._seats = Seats(decoder.rows, observer or Observer(), flush)
         self._stall_seconds = stall_seconds
         self._changed = threading.Condition()
-        self._waiting: deque[Running] = deque()
-        self._rows: list[Running | None] = [None] * decoder.rows
+        self._rows = self._seats.rows
         self._failures = 0
         self._draining = False
         self._deadline = math.inf
@@ -102,14 +101,14 @@ class Engine:
         runs = [Running(task, vocab) for task in tasks]
         with self._changed:
             self._check_open()
-            self._waiting.extend(runs)
+            self._seats.waiting.extend(runs)
             self._changed.notify()
         return runs
 
     def _check_open(self) -> None:
         if self._draining:
             raise NotAccepting
-        if len(self._waiting) >= self.max_waiting + self._rows.count(None):
+        if len(self._seats.waiting) >= self.max_waiting + self._rows.count(None):
             raise QueueFull
 
     def cancel(self, runs: Iterable[Running]) -> None:
@@ -117,7 +116,7 @@ class Engine:
         with self._changed:
             for run in runs:
                 run.cancelled = True
-            self._unqueue([run for run in self._waiting if run.cancelled], "abort")
+            self._seats.unqueue([run for run in self._seats.waiting if run.cancelled], "abort")
             self._changed.notify()
 
     def stop(self, seconds: float = 0.0) -> None:
@@ -125,10 +124,10 @@ class Engine:
         with self._changed:
             self._draining = True
             self._deadline = min(self._deadline, time.monotonic() + seconds)
-            queued = list(self._waiting)
-            self._unqueue(queued, "abort")
+            queued = list(self._seats.waiting)
+            self._seats.unqueue(queued, "abort")
             self._changed.notify()
-        self._tell(queued, NotAccepting())
+        self._seats.tell(queued, NotAccepting())
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the thread to end after `stop`; false if it did not in time."""
@@ -136,19 +135,28 @@ class Engine:
         return not self._thread.is_alive()
 
     @property
+    def observer(self) -> Observer:
+        """Who is told of the work."""
+        return self._seats.observer
+
+    @observer.setter
+    def observer(self, observer: Observer) -> None:
+        self._seats.observer = observer
+
+    @property
     def running(self) -> int:
         """How many sequences hold a row."""
-        return self.decoder.rows - self._rows.count(None)
+        return self._seats.taken
 
     @property
     def waiting(self) -> int:
         """How many sequences are queued."""
-        return len(self._waiting)
+        return len(self._seats.waiting)
 
     @property
     def usage(self) -> float:
         """The part of all rows' positions that is in use."""
-        used = sum(run.read + run.emitted for run in list(self._rows) if run is not None)
+        used = sum(run.read + run.emitted for run in self._seats.seated())
         return used / (self.decoder.rows * self.decoder.context)
 
     def health(self) -> Health:
@@ -172,7 +180,7 @@ class Engine:
             self._progress = time.monotonic()
         with self._changed:
             left = [row for row, run in enumerate(self._rows) if run is not None]
-        self._fail(left, EngineFailure("the server is stopping"))
+        self._seats.fail(left, EngineFailure("the server is stopping"))
         self._over.set()
 
     def _admit(self) -> bool:
@@ -180,29 +188,18 @@ class Engine:
         while True:
             with self._changed:
                 now = time.monotonic()
-                late = [run for run in self._waiting if now >= run.task.deadline]
-                self._unqueue(late, "error")
-                rows = [row for row, run in enumerate(self._rows) if run and now >= run.task.deadline]
+                late, rows = self._seats.late(now)
+                self._seats.unqueue(late, "error")
                 if not late and not rows:
-                    seated = self._seat(now)
+                    seated = self._seats.seat(now)
                     if self._draining and (not seated or now >= self._deadline):
                         return False
                     if seated:
                         return True
                     self._changed.wait()
                     self._progress = time.monotonic()
-            self._tell(late, DeadlinePassed())
-            self._fail(rows, DeadlinePassed())
-
-    def _seat(self, now: float) -> bool:
-        """Empty the rows of cancelled sequences and give free rows to those that wait longest; whether any is taken."""
-        for row, run in enumerate(self._rows):
-            if run is not None and run.cancelled:
-                self._leave(row, "abort", now)
-            if self._rows[row] is None and self._waiting:
-                self._rows[row] = run = self._waiting.popleft()
-                run.seated = now
-        return any(run is not None for run in self._rows)
+            self._seats.tell(late, DeadlinePassed())
+            self._seats.fail(rows, DeadlinePassed())
 
     def _read_chunk(self) -> None:
         """Read the next chunk of one prompt."""
@@ -218,8 +215,8 @@ class Engine:
             return
         self._failures = 0
         if fresh:
-            self.observer.began(run)
-        self.observer.passed(count)
+            self._seats.observer.began(run)
+        self._seats.observer.passed(count)
         self._hand(row, run, partial(run.take_prompt, count), logits)
         self._flush()
         try:
@@ -241,7 +238,7 @@ class Engine:
             self._decoder_failed([row for row, alive in enumerate(live) if alive], error)
             return
         self._failures = 0
-        self.observer.passed(sum(live))
+        self._seats.observer.passed(sum(live))
         for row, run in enumerate(seated):
             if run is not None:
                 self._hand(row, run, run.take, logits[row])
@@ -256,14 +253,14 @@ class Engine:
             done = take(logits)
         except Exception as error:
             log.exception("sequence %s failed", run.task.id)
-            self._fail([row], error)
+            self._seats.fail([row], error)
             return
         now = time.monotonic()
         if run.emitted > before:
-            self.observer.took(run, now)
+            self._seats.observer.took(run, now)
             run.first, run.latest = run.first or now, now
         if done:
-            self._leave(row, run.task.sink.finish or "length", now)
+            self._seats.leave(row, run.task.sink.finish or "length", now)
 
     def _decoder_failed(self, rows: Iterable[int], error: Exception) -> None:
         """End what a failed decoder call was for, set the decoder up again, and end what was lost with it."""
@@ -276,7 +273,7 @@ class Engine:
         touched = {row: run.task.id for row in rows if (run := self._rows[row]) is not None}
         if touched:
             log.error("the decoder failed under %s", ", ".join(touched.values()), exc_info=error)
-            self._fail(touched, EngineFailure("the model failed on this request"))
+            self._seats.fail(touched, EngineFailure("the model failed on this request"))
 
     def _reset(self) -> bool:
         """Make the decoder usable, however often it takes; whether the other rows are unharmed."""
@@ -292,48 +289,14 @@ class Engine:
                 self._changed.wait(PAUSE)
         return False
 
-    def _fail(self, rows: Iterable[int], error: Exception) -> None:
-        """End the sequences in `rows` and say why."""
-        now = time.monotonic()
-        for row in rows:
-            run = self._rows[row]
-            if run is not None:
-                self._tell([run], error)
-                self._leave(row, "error", now)
-
-    def _tell(self, runs: Iterable[Running], error: Exception) -> None:
-        for run in runs:
-            if not run.cancelled and not run.failed:
-                run.failed = True
-                try:
-                    run.task.sink.failed(error)
-                except Exception:
-                    log.exception("sequence %s could not be told of its failure", run.task.id)
-        self._flush()
-
-    def _leave(self, row: int, how: str, now: float) -> None:
-        """Empty a row."""
-        run, self._rows[row] = self._rows[row], None
-        if run is not None:
-            self.observer.ended(run, "error" if run.failed else how, now)
-
-    def _unqueue(self, runs: Collection[Running], how: str) -> None:
-        """Take sequences out of the queue."""
-        if runs:
-            gone = {id(run) for run in runs}
-            self._waiting = deque(run for run in self._waiting if id(run) not in gone)
-            now = time.monotonic()
-            for run in runs:
-                self.observer.ended(run, how, now)
-
     def _watch(self) -> None:
         """Where the decoder does not come back, say so, and let nobody wait for it."""
         while not self._over.wait(min(self._stall_seconds / 4, 5.0)):
             if self._stalled():
                 with self._changed:
-                    stuck = [run for run in self._rows if run is not None and not run.failed]
+                    stuck = [run for run in self._seats.seated() if not run.failed]
                 if stuck:
                     ids = ", ".join(run.task.id for run in stuck)
                     log.error("the decoder has not answered for %.0f s; under it: %s", self._stall_seconds, ids)
-                    self._tell(stuck, EngineFailure("the model does not answer"))
+                    self._seats.tell(stuck, EngineFailure("the model does not answer"))
                     self.cancel(stuck)
