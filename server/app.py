@@ -103,7 +103,7 @@ class _Endpoints:
         return body
 
     async def generate(self, request: Request, read: Callable[[dict[str, Any]], Shape]) -> Response:
-        shape = await asyncio.to_thread(read, await self.body(request))
+        shape = await self.service.builders.read(read, await self.body(request))
         record = record_of(request.scope)
         record |= {"response_id": shape.id, "stream": shape.params.stream}
         generation = self.service.start(shape, request_id.get())

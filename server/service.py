@@ -11,6 +11,7 @@ from typing import Any
 from attrs import field, frozen
 
 from .answer import Limits
+from .builders import Builders
 from .chat import ChatRequest, ChatShape, read_chat, shape_chat
 from .completions import CompletionRequest, CompletionShape, read_completion
 from .conversation import Conversation, Dialect, Prompt
@@ -44,6 +45,7 @@ class Service:
     wakeups: Wakeups = field(repr=False)
     # How long a request may take.
     seconds: float = math.inf
+    builders: Builders = field(factory=Builders, repr=False)
     created: int = field(factory=lambda: int(time.time()))
 
     def card(self) -> dict[str, Any]:

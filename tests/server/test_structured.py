@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import Any
 
+import httpx
 import openai
 import pydantic
 import pytest
 from attrs import evolve
 
+from mks.server import builders
 from mks.server.build import build_service
 from mks.server.files import TextFiles
 from mks.server.tokenizer import Tokenizer
 
 from . import kimi
-from .conftest import Running, running
+from .conftest import Running, running, wait_for
 from .fake import FakeDecoder
 from .scripts import same, saying, streamed, whole
 
@@ -395,3 +399,28 @@ def test_kimi_answers_over_http(kimi_server: Running) -> None:
     assert arguments(answer["choices"][0]) == [("f", {"city": '"Rome"'})]
     assert answer["choices"][0]["finish_reason"] == "tool_calls"
     assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == 2
+
+
+def test_others_do_not_wait_for_grammars(files: TextFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While grammars take their time, plain requests are answered; too many that wait are told so."""
+    decoder = FakeDecoder()
+    service = build_service(decoder, files, "tiny")
+    hold = threading.Event()
+    assert service.grammars is not None
+    build = service.grammars.build
+
+    def slow(text: str) -> Any:
+        assert hold.wait(20)
+        return build(text)
+
+    monkeypatch.setattr(service.grammars, "build", slow)
+    monkeypatch.setattr(builders, "MAX_WAITING", 8)
+    with running(service, decoder) as server, ThreadPoolExecutor(20) as clients:
+        body = {**BODY, "max_tokens": 2, "response_format": schema(THING)}
+        url = server.url + "/v1/chat/completions"
+        asked = [clients.submit(httpx.post, url, json=body, timeout=20) for _ in range(20)]
+        wait_for(lambda: sum(one.done() for one in asked) == 20 - builders.MAX_WAITING - builders.THREADS)
+        assert server.post("/v1/chat/completions", {**BODY, "max_tokens": 2}).status_code == 200
+        hold.set()
+        statuses = sorted(one.result().status_code for one in asked)
+    assert statuses == [200] * 10 + [503] * 10
