@@ -7,6 +7,7 @@ no schema or pattern of a client can hang or end the server.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from attrs import field, frozen
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from .grammar_worker import limits, trial
+from .tagged import MARKUP
 from .tokenizer import Tokenizer
 
 # Characters of one grammar.
@@ -150,17 +152,24 @@ class Grammars:
 
 
 class _Vocabulary:
-    """A tokenizer as llguidance wants it."""
+    """A tokenizer as llguidance wants it, in which markup is text, whether its tokens are special or not."""
 
     def __init__(self, tokenizer: Tokenizer, end_id: int) -> None:
-        self._plain = tokenizer.plain
+        self._tokenizer = tokenizer
+        self._markup = {mark: tokenizer.backend.token_to_id(mark) for mark in MARKUP}
+        self._split = re.compile(f"({'|'.join(map(re.escape, MARKUP))})")
         self.eos_token_id = end_id
         self.bos_token_id = None
         self.tokens = list(tokenizer.pieces)
-        self.special_token_ids = sorted(tokenizer.special)
+        self.special_token_ids = sorted(tokenizer.special.difference(self._markup.values()))
 
     def __call__(self, text: bytes) -> list[int]:
-        return self._plain.encode(text.decode("utf-8", "replace"), add_special_tokens=False).ids
+        """How the model would write a text."""
+        out: list[int] = []
+        for part in self._split.split(text.decode("utf-8", "replace")):
+            token = self._markup.get(part)
+            out += self._tokenizer.encode_plain(part) if token is None else [token]
+        return out
 
 
 def _vocabulary(tokenizer: Tokenizer, end_ids: list[int]) -> LLTokenizer:

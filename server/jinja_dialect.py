@@ -15,7 +15,7 @@ from .channels import Parser, Plain
 from .conversation import Conversation, Form, FormKind, Prompt
 from .errors import ApiError, bad_request
 from .grammar import json_rule, literal
-from .tagged import CALL, CALLED, THINK, THOUGHT, CallParser, TaggedParser
+from .tagged import CALL, CALLED, MARKUP, THINK, THOUGHT, CallParser, TaggedParser
 from .template import ChatTemplate, TemplateFailure
 from .tokenizer import Tokenizer
 from .tools import Tool, Tools
@@ -65,7 +65,13 @@ class JinjaDialect:
             encode=self.tokenizer.encode_rendered,
             parser=self._parser(tools, opened),
             grammar=self._grammar(tools, conversation.form, opened, free),
+            marks=self._marks(),
         )
+
+    def _marks(self) -> dict[int, str]:
+        """Markup whose tokens are special: it stays in the text all the same."""
+        ids = {self.tokenizer.backend.token_to_id(mark): mark for mark in MARKUP}
+        return {token: mark for token, mark in ids.items() if token is not None and token in self.tokenizer.special}
 
     def _parser(self, tools: Tools, opened: bool) -> Callable[[], Parser]:
         if not self.thinks and not tools.callable:

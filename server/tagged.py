@@ -9,6 +9,7 @@ from .channels import Kind, Piece, joined, partial
 
 THINK, THOUGHT = "<think>", "</think>"
 CALL, CALLED = "<tool_call>", "</tool_call>"
+MARKUP = (THINK, THOUGHT, CALL, CALLED)
 
 
 class CallParser(Protocol):

@@ -424,3 +424,24 @@ def test_others_do_not_wait_for_grammars(files: TextFiles, monkeypatch: pytest.M
         hold.set()
         statuses = sorted(one.result().status_code for one in asked)
     assert statuses == [200] * 10 + [503] * 10
+
+
+def test_markup_may_be_special_tokens(files: TextFiles, tokenizer: Tokenizer) -> None:
+    """They are read and held to as where they are not, and do not show."""
+    given = json.loads(files.tokenizer or "")
+    for token in given["added_tokens"]:
+        token["special"] = True
+    special = evolve(files, tokenizer=json.dumps(given))
+    decoder = FakeDecoder(context=1500, chunk=64)
+    text = '<think>\nhm\n</think>\n\nOh\n<tool_call>\n{"name": "f", "arguments": {"city": "Rome"}}\n</tool_call>'
+    with running(build_service(decoder, special, "tiny"), decoder) as server:
+        with saying(server, tokenizer, text):
+            for strict in (False, True):
+                body = {**BODY, "tools": [tool("f", strict=strict, city={"type": "string"})]}
+                choice = whole(server, body)["choices"][0]
+                message = choice["message"]
+                assert (message["reasoning"], message["content"]) == ("hm", "Oh")
+                assert arguments(choice) == [("f", {"city": "Rome"})]
+                assert same(choice, streamed(server, body)[0])
+        forced = whole(server, {**NOISE, **OFF, "tools": [tool("f")], "tool_choice": "required"})["choices"][0]
+        assert forced["message"]["tool_calls"]
