@@ -12,7 +12,8 @@ from mks.server.tokenizer import Tokenizer, load_tokenizer
 
 WORDS = "th in think re sp on response me ss ag mes message ro le role us er user as si st assistant to ol tool".split()
 RANKS: dict[bytes, int] = {}
-for token in [*(bytes([value]) for value in range(256)), *(word.encode() for word in WORDS), b'="', b'="&', b"\xf0\x9f"]:
+MERGED = [*(word.encode() for word in WORDS), b'="', b'="&', b"\xf0\x9f"]
+for token in [*(bytes([value]) for value in range(256)), *MERGED]:
     RANKS.setdefault(token, len(RANKS))
 BASE = len(RANKS)
 # Parts of words that are cut at merges only.
