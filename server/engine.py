@@ -196,10 +196,22 @@ class Engine:
                         return False
                     if seated:
                         return True
-                    self._changed.wait()
+                    idle = not self._changed.wait(PAUSE if self._failures else None)
                     self._progress = time.monotonic()
+                else:
+                    idle = False
             self._seats.tell(late, DeadlinePassed())
             self._seats.fail(rows, DeadlinePassed())
+            if idle:
+                self._try()
+
+    def _try(self) -> None:
+        """See whether a decoder that failed works again: nobody may be sent to find out."""
+        try:
+            self.decoder.prefill(0, [0], 0, last_only=True)
+            self._failures = 0
+        except Exception as error:
+            self._decoder_failed([], error)
 
     def _read_chunk(self) -> None:
         """Read the next chunk of one prompt."""

@@ -69,9 +69,7 @@ def as_api_error(error: Exception) -> ApiError:
     return failed("the server failed on this request")
 
 
-async def whole_response(
-    shape: Shape, generation: Generation, receive: Receive, record: dict[str, Any]
-) -> Response:
+async def whole_response(shape: Shape, generation: Generation, receive: Receive, record: dict[str, Any]) -> Response:
     """The complete answer, its usage noted in `record`. Raises `ClientGone`, or `ApiError` where a sequence failed."""
     try:
         parts = await unless_gone(receive, _collect(shape, generation))

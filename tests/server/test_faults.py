@@ -107,6 +107,23 @@ def test_a_decoder_that_keeps_failing_is_reported(start: Start) -> None:
     assert engine.health() is Health.READY
 
 
+def test_a_decoder_mends_without_requests(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that is unwell is sent no requests, so it tries its decoder itself until that works."""
+    monkeypatch.setattr(engine_module, "PAUSE", 0.02)
+    decoder = FakeDecoder()
+    engine = start(decoder)
+    decoder.fail_next = PATIENCE + 4
+    for _ in range(PATIENCE):
+        sink = Gather()
+        engine.submit([task([1], 1, sink)])
+        assert sink.done.wait(10)
+    assert engine.health() is Health.FAILED
+    wait_for(lambda: engine.health() is Health.READY)
+    tried = len(decoder.calls)
+    time.sleep(0.1)
+    assert len(decoder.calls) == tried
+
+
 def test_logits_that_are_no_numbers_fail_their_sequence_only(start: Start) -> None:
     """NaN in one row is that row's failure."""
     decoder = FakeDecoder(rows=2)
