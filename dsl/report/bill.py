@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from ..diagnostics import Label, Sink
 from ..model import ir as m
@@ -155,14 +155,13 @@ def check_capacity(shares: Shares, found: Bill, held: int, sink: Sink) -> None:
 
 
 def _fitting(shares: Shares, found: Bill) -> tuple[str, ...]:
-    """The deepest ring that fits, tried; or that none does."""
+    """The deepest ring that fits; or that none does. A ring's bytes are its slots times one slot."""
     schedule = shares.schedule
-    for i, stream in enumerate(schedule.streams):
-        for slots in range(stream.slots - 1, 0, -1):
-            streams = (*schedule.streams[:i], evolve(stream, slots=slots), *schedule.streams[i + 1 :])
-            total = bill(evolve(shares, schedule=evolve(schedule, streams=streams)), found.rows).total
-            if total <= found.limit:
-                return (f"slots = {slots} for `{stream.name}` fits ({mib(total)})",)
+    for stream in schedule.streams:
+        slots = stream.slots - -(-(found.total - found.limit) // stream.slot)
+        if slots > 0:
+            total = found.total - (stream.slots - slots) * stream.slot
+            return (f"slots = {slots} for `{stream.name}` fits ({mib(total)})",)
     return (_rows_that_fit(schedule, shares, found),)
 
 

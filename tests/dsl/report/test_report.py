@@ -87,6 +87,13 @@ def test_a_ring_that_does_not_fit_is_refused_with_one_that_does() -> None:
     assert reported("qwen38", ("slots = 12", f"slots = {fits + 1}"), ("rows 1, 2, 4, 8", "rows 1"))[1].found
 
 
+def test_a_ring_of_any_depth_is_answered_at_once() -> None:
+    """What would fit is computed, not tried slot by slot."""
+    _, sink = reported("qwen38", ("slots = 12", "slots = 1099511627775"), ("rows 1, 2, 4, 8", "rows 1"))
+    _, fewer = reported("qwen38", ("slots = 12", "slots = 40"), ("rows 1, 2, 4, 8", "rows 1"))
+    assert sink.found[0].helps == fewer.found[0].helps
+
+
 def test_a_model_that_does_not_fit_hbm_is_refused() -> None:
     """Kimi K3 on four chips."""
     edits = (("target tpu7x 2x2x4 ", "target tpu7x 2x2x1 "), ("mesh ep = 4, tp = 8", "mesh ep = 2, tp = 4"))
