@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ..diagnostics import Label, Sink
 from ..model import ir as m
 from ..model.facts import Facts
 from ..model.instance import Instance
 from ..model.proofs import shared_heads
-from .ir import Schedule
+from ..model.shapes import Poly, show
+from ..source import Span
+from .ir import Schedule, Shard, Split
 
 
 def check_shares(schedule: Schedule, instance: Instance, sink: Sink) -> bool:
@@ -26,9 +30,49 @@ def check_shares(schedule: Schedule, instance: Instance, sink: Sink) -> bool:
                         helps=("leave out `(repeat)`",))  # fmt: skip
         elif shard.size in _routed(facts) and length % ways:
             sink.report("E213", f"{length} experts do not fall into {ways} equal groups", shard.span)
+    told: set[Span] = set()
+    stored: dict[str, m.Weight | m.State] = {**schedule.model.weights, **schedule.model.states}
+    for found in stored.values():
+        _cut_once(found, schedule, told, sink)
     for call, many, few in shared_heads(facts):
         _pair_shares(call, many, few, schedule, instance, sink)
     return len(sink.found) == before
+
+
+def _cut_once(stored: m.Weight | m.State, schedule: Schedule, told: set[Span], sink: Sink) -> None:
+    """No mesh axis cuts two axes of a weight or state: a core's share of one would need all of the other.
+
+    A split takes the place of what its rows are sharded over, and must go further.
+    """
+    shape = stored.shape if isinstance(stored, m.Weight) else stored.type.shape
+    cuts: list[Shard | Split] = [schedule.shards[name] for axis in shape for name in _sharded(axis, schedule)]
+    split = schedule.splits.get(stored.name)
+    if split is not None:
+        rows = [schedule.shards[name] for name in _sharded(shape[0], schedule)]
+        if rows and {axis for by in rows for axis in by.axes} >= set(split.axes):
+            sink.report("E207", f"the rows of `{stored.name}` {show(shape)} are shared out over "
+                        f"{', '.join(f'`{a}`' for a in split.axes)} already", split.span,
+                        others=(Label(rows[0].span, "here"),))  # fmt: skip
+            return
+        cuts = [*cuts[len(rows) :], split]
+    cut: dict[str, Span] = {}
+    for by in cuts:
+        for axis in by.axes:
+            if axis in cut:
+                if not told & {by.span, cut[axis]}:  # one cause, one error
+                    sink.report("E213", f"`{axis}` cuts `{stored.name}` {show(shape)} twice", by.span,
+                                others=(Label(cut[axis], "cut here"), Label(stored.span, "declared here")))  # fmt: skip
+                told |= {by.span, cut[axis]}
+                return
+            cut[axis] = by.span
+
+
+def _sharded(axis: Poly, schedule: Schedule) -> list[str]:
+    """The sharded sizes of an axis, each as often as the term with most of them has it."""
+    most: Counter[str] = Counter()
+    for atoms, _ in axis.terms:
+        most |= Counter(atom.name for atom in atoms if atom.expr is None and atom.name in schedule.shards)
+    return sorted(most.elements())
 
 
 def _routed(facts: Facts) -> set[str]:

@@ -9,6 +9,7 @@ from attrs import frozen
 
 from ..diagnostics import Label, did_you_mean
 from ..model.facts import same_operand
+from ..source import Span
 from ..text import syntax as s
 from . import collectives
 from .ir import Fetch, Form, Gather, Group, Overlap, Point, Prefetch, Reduce, Store, Stream
@@ -69,12 +70,19 @@ def _twice(found: dict[type, list[Any]], draft: Draft) -> None:
         Store: lambda t: t.weight,
     }
     for kind, key in keys.items():
-        first: dict[Any, Any] = {}
-        for item in found[kind]:
-            if key(item) in first:
-                draft.sink.report("E202", "this is said twice", item.span,
-                                  others=(Label(first[key(item)].span, "first here"),))  # fmt: skip
-            first.setdefault(key(item), item)
+        _once([(key(item), item.span) for item in found[kind]], draft)
+    _once([(value, g.span) for g in found[Gather] for value in dict.fromkeys(g.values)], draft)
+    _once([(weight, g.span) for o in found[Overlap] for g in o.groups for weight in g.weights], draft)
+    for prefetch in found[Prefetch]:
+        _once([((p.relation, p.what), p.span) for p in prefetch.points], draft)
+
+
+def _once(said: list[tuple[Any, Span]], draft: Draft) -> None:
+    first: dict[Any, Span] = {}
+    for key, span in said:
+        if key in first:
+            draft.sink.report("E202", "this is said twice", span, others=(Label(first[key], "first here"),))
+        first.setdefault(key, span)
 
 
 def _place(name: s.Name, draft: Draft) -> bool:

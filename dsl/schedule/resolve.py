@@ -85,6 +85,9 @@ def resolve_schedule(declared: s.Schedule, model: m.Model, sink: Sink) -> Schedu
     rows = _numbers(settings.get("rows"), draft, LARGEST_ROWS) or (1,)
     spans, keep = _spans(settings.get("span"), draft)
     context = _context(settings.get("context"), declared, draft)
+    if max(spans) > context and "span" in settings and "context" in settings:
+        draft.sink.report("E205", f"a pass over {max(spans)} tokens is longer than the context, {context}",
+                          settings["span"].span, others=(Label(settings["context"].span, "the context"),))  # fmt: skip
     _mesh(declared, target, topology, draft)
     for item in declared.items:
         if isinstance(item, s.Shard):
