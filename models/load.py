@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..dsl.diagnostics import Diagnostic, ordered
+from ..dsl.diagnostics import Diagnostic, Sink, ordered
 from ..dsl.model.instantiate import instantiate
 from ..dsl.model.ir import Model
+from ..dsl.model.proofs import check_instance
 from ..dsl.model.static import Value
 from .bind import bind
 from .binding import Binding
@@ -35,6 +36,10 @@ def load(
     instance, more = instantiate(model, config=checkpoint.config, overrides=overrides, adopt=adopt,
                                  working=working or working_type(model, checkpoint))  # fmt: skip
     found += more
+    sink = Sink()
+    if instance is not None and not check_instance(instance, sink):
+        instance = None
+    found += sink.found
     binding = None
     # Without sizes, or with none from a damaged checkpoint's tensors, shapes would only repeat what was said.
     if instance is not None:

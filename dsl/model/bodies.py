@@ -183,6 +183,10 @@ def step(declared: s.Step, scope: Scope, parts: dict[str, s.Part]) -> (
         try:
             if isinstance(statement, s.For):
                 if statement.variable.text == "layer":
+                    for first in body:
+                        if isinstance(first, m.Loop) and first.variable == "layer":
+                            raise scope.report("E115", "a step has one loop over its layers", statement.span,
+                                               others=(Label(first.span, "first here"),))  # fmt: skip
                     at_loop = dict(scope.known)
                     body.append(_layers(statement, scope, parts))
                 else:

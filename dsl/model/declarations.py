@@ -38,6 +38,16 @@ def layer_list(declared: s.ListDecl, world: World) -> None:
         world.lists[name] = m.LayerList(name, declared.items, keys, where, declared.span)
 
 
+def parameters(function: s.Function, world: World) -> None:
+    """A function's parameters, each once."""
+    first: dict[str, s.Name] = {}
+    for name in function.parameters:
+        if name.text in first:
+            world.sink.report("E102", f"parameter `{name.text}` is named twice", name.span,
+                              others=(Label(first[name.text].span, "first here"),))  # fmt: skip
+        first.setdefault(name.text, name)
+
+
 def check_values(world: World) -> None:
     """Names that sizes, constants and lists read exist, once all are declared."""
     known = {*world.sizes, *world.lists, "true", "false"}
@@ -146,8 +156,20 @@ def check_aliases(world: World) -> None:
                 parties = tuple(Label(w.span, f"{w.codec}{show(w.shape)}") for w in (other, weight))
                 world.sink.report("E107", f"`{other.name}` cannot stand for `{weight.name}`", place.span,
                                   others=parties)  # fmt: skip
+        if weight.places and not _has_tensor(weight, world, set()):
+            world.sink.report("E121", f"`{weight.name}` stands for itself and has no tensor", weight.span)
         if not weight.places:
             world.sink.report("E121", f"`{weight.name}` has no name in a checkpoint", weight.span)
+
+
+def _has_tensor(weight: m.Weight, world: World, seen: set[str]) -> bool:
+    """Whether one of a weight's places, or of those that it stands for, is a tensor (or in doubt)."""
+    if weight.name in seen:
+        return False
+    seen.add(weight.name)
+    others = [world.weights.get(p.weight) for p in weight.places if isinstance(p, m.Alias)]
+    return (len(others) < len(weight.places) or None in others
+            or any(_has_tensor(other, world, seen) for other in others if other is not None))  # fmt: skip
 
 
 def states(block: s.States, scope: Scope) -> None:

@@ -15,6 +15,7 @@ from .static import polynomial
 
 _COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">=", "in", "and", "or"})
 _WHOLE = Type("int32")
+MOST_EXPANSIONS = 4096
 
 
 def node(expr: s.Expr, scope: Scope) -> Node:
@@ -195,6 +196,13 @@ def _expand(function: s.Function, expr: s.Call, scope: Scope) -> Node:
     name, parameters = function.name.text, function.parameters
     if any(name == called for called, _ in scope.calls):
         raise scope.report("E118", f"`{name}` calls itself", expr.span, others=(Label(function.span, "defined here"),))
+    scope.world.expanded += 1
+    if scope.world.expanded == MOST_EXPANSIONS:
+        raise scope.report("E118", f"functions are expanded more than {MOST_EXPANSIONS} times",
+                           scope.calls[0][1] if scope.calls else expr.span,
+                           notes=("each call is written out, so calls within calls multiply",))  # fmt: skip
+    if scope.world.expanded > MOST_EXPANSIONS:
+        raise Stop
     if len(scope.calls) > 64:
         raise scope.report("E118", "functions are nested too deeply", expr.span)
     if len(expr.arguments) != len(parameters) or expr.keywords:

@@ -71,7 +71,7 @@ class _Values:
         if self.config is not None and size.keys and self.adopt:
             found = self._configured(size.keys)
             if not is_absent(found):
-                if isinstance(found, bool) or not isinstance(found, int | float):
+                if isinstance(found, bool) or not isinstance(found, int | float) or not -math.inf < found < math.inf:
                     self.sink.report("E412", f"the config's `{size.keys[0]}` is not a number: {found!r}", size.span)
                 else:
                     return self._legal(size, _tidy(found))

@@ -1,16 +1,20 @@
-"""What holds only for given sizes: scalars have values, buffers are written before they are read, heads pair up."""
+"""What holds only for given sizes: scalars are what ops take, buffers are written before they are read."""
 
 from __future__ import annotations
+
+import math
 
 from attrs import define, field
 
 from ..diagnostics import Label, Sink
 from ..source import Span
 from . import ir as m
+from .domains import faults, is_number
 from .expressions import walk
 from .facts import Facts
 from .instance import Instance
 from .ir import Node
+from .ops import find, table
 from .shapes import Poly
 from .static import StaticError
 
@@ -25,7 +29,7 @@ def check_instance(instance: Instance, sink: Sink) -> bool:
         for loop in instance.layer_loop.values():
             if not _countable(instance, loop, sink):
                 return False
-        if not _lengths(instance, sink):
+        if not _lengths(instance, sink) or not _caches(instance, sink):
             return False
         for name, step in instance.model.steps.items():
             _Pass(instance, sink).step(name, step)
@@ -63,6 +67,23 @@ def _whole(instance: Instance, axis: Poly, span: Span, sink: Sink) -> bool:
     return False
 
 
+def _kept(instance: Instance, state: m.State, layer: int | None) -> float:
+    return math.inf if state.last is None else instance.number(state.last, layer)
+
+
+def _caches(instance: Instance, sink: Sink) -> bool:
+    """Every `cache last N` keeps a positive whole number of positions, or `all`."""
+    before = len(sink.found)
+    for last, state in {s.last: s for s in reversed(instance.model.states.values()) if s.last is not None}.items():
+        for layer in instance.owner_layers(state.part) or (None,):
+            value = instance.value(last, layer)
+            if value != math.inf and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                sink.report("E113", f"a cache keeps a positive whole number of positions; here it is {value}",
+                            last.span, others=(Label(state.span, f"`{state.name}`"),))  # fmt: skip
+                break
+    return len(sink.found) == before
+
+
 def _countable(instance: Instance, loop: m.Loop, sink: Sink) -> bool:
     start, stop = instance.value(loop.start), instance.value(loop.stop)
     if isinstance(start, int) and isinstance(stop, int) and 0 <= start < stop <= MOST_LAYERS:
@@ -81,6 +102,7 @@ class _Pass:
     written: dict[str, set[int]] = field(factory=dict)
     told: set[int] = field(factory=set)
     nodes: dict[int, list[Node]] = field(factory=dict)
+    checked: set[int] = field(factory=set)
 
     def step(self, name: str, step: m.Step) -> None:
         """Every statement in order, for every layer."""
@@ -117,7 +139,8 @@ class _Pass:
         """What may fail: scalars, choices, and reads of buffers."""
         if id(statement) not in self.nodes:
             found: list[Node] = [n for n in walk(statement.value) if isinstance(n, m.Static | m.Select | m.Slice) or (
-                isinstance(n, m.Call) and (n.options or any(isinstance(a, m.StateRef) for a in n.args)))]  # fmt: skip
+                isinstance(n, m.Call) and (n.options or n.op == "index"
+                                           or any(isinstance(a, m.StateRef) for a in n.args)))]  # fmt: skip
             self.nodes[id(statement)] = found
         return self.nodes[id(statement)]
 
@@ -125,10 +148,11 @@ class _Pass:
         """A buffer's elements must be there; a scalar must have a value."""
         match node:
             case m.Static():
-                self.instance.value(node, layer, row)
+                if not is_number(value := self.instance.value(node, layer, row)) or value in (math.inf, -math.inf):
+                    self._tell(node.span, f"a number is needed here, not {value!r}", layer, code="E112")
             case m.Call():
-                for _, option in node.options:
-                    self.instance.value(option, layer, row)
+                self._scalars(node, layer, row)
+                self._windows(node, layer)
                 if node.op == "index" and isinstance(node.args[0], m.StateRef) and isinstance(node.args[1], m.Static):
                     at = int(self.instance.number(node.args[1], layer, row))
                     self._need(node.args[0], range(at, at + 1), node.span, layer)
@@ -143,6 +167,32 @@ class _Pass:
                 stop = int(self.instance.number(node.stop, layer, row))
                 self._need(node.base, range(start, stop), node.span, layer)
 
+    def _scalars(self, call: m.Call, layer: int | None, row: int | None) -> None:
+        """What a call is given beside its operands is what its op takes."""
+        op = find(call.op)
+        assert op is not None
+        given = dict(call.options)
+        if call.op == "index" and isinstance(call.args[1], m.Static) and not isinstance(call.args[0], m.StateRef):
+            given["i"] = call.args[1]
+        key = id(call)
+        if key in self.checked and not any(option.depends for option in given.values()):
+            return
+        self.checked.add(key)
+        scalars = {name: self.instance.value(option, layer, row) for name, option in given.items()}
+        lengths = {p: self.instance.shape(a.type.shape) for p, a in zip(op.parameters, call.args, strict=True)}
+        for message in faults(call.op, lengths, scalars) if call.op in table else ():
+            self._tell(call.span, message, layer if any(o.depends for o in given.values()) else None, code="E127")
+
+    def _windows(self, call: m.Call, layer: int | None) -> None:
+        """Caches that one op reads keep the same positions."""
+        states = [self.instance.model.states[a.name] for a in call.args if isinstance(a, m.StateRef)]
+        kept = [(state, _kept(self.instance, state, layer)) for state in states if state.kind == "cache"]
+        for state, last in kept[1:]:
+            if last != kept[0][1]:
+                words = (f"`{s.name}` keeps {'all positions' if n == math.inf else f'{n:g} positions'}"
+                         for s, n in (kept[0], (state, last)))  # fmt: skip
+                self._tell(call.span, ", ".join(words), layer, state.span, code="E116")
+
     def _kind(self, ref: m.StateRef) -> str:
         return self.instance.model.states[ref.name].kind
 
@@ -155,12 +205,13 @@ class _Pass:
             self._tell(span, f"element {missing[0]} of `{ref.name}` is read before it is written", layer,
                        self.instance.model.states[ref.name].span)  # fmt: skip
 
-    def _tell(self, span: Span, message: str, layer: int | None, declared: Span | None = None) -> None:
+    def _tell(self, span: Span, message: str, layer: int | None, declared: Span | None = None,
+              code: str = "E125") -> None:  # fmt: skip
         if id(span) not in self.told:
             self.told.add(id(span))
             where = () if layer is None else (f"first in layer {layer}",)
             others = () if declared is None else (Label(declared, "declared here"),)
-            self.sink.report("E125", message, span, others=others, notes=where)
+            self.sink.report(code, message, span, others=others, notes=where)
 
 
 def shared_heads(facts: Facts) -> list[tuple[m.Call, int, int]]:

@@ -26,6 +26,7 @@ def resolve(declared: s.Model, targets: dict[str, m.Model], damaged: frozenset[s
             case s.ListDecl():
                 declarations.layer_list(item, world)
             case s.Function():
+                declarations.parameters(item, world)
                 if world.declare(item.name, "function"):
                     world.functions[item.name.text] = item
             case s.Part():

@@ -34,6 +34,7 @@ class World:
     used: set[str] = field(factory=set)
     told: set[str] = field(factory=set)
     fresh: int = 0
+    expanded: int = 0
 
     def declare(self, name: s.Name, kind: str, scope: str | None = None) -> bool:
         """Note a declaration; a second one of the same name is an error."""
