@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mks.server.engine import Engine
-from mks.server.observer import Observer
-from mks.server.sampling import Sampler, Sampling
-from mks.server.scores import Scored
-from mks.server.sequence import Running, Task
+from mks.server.engine.engine import Engine
+from mks.server.engine.observer import Observer
+from mks.server.engine.sampling import Sampler, Sampling
+from mks.server.engine.scores import Scored
+from mks.server.engine.sequence import Running, Task
 
 from .fake import FakeDecoder
 

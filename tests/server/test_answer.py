@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mks.server.answer import Answer, Delta, Finish, Limits, merge
-from mks.server.scores import Scored
+from mks.server.engine.scores import Scored
+from mks.server.text.answer import Answer, Delta, Finish, Limits, merge
 
 # Two-character pieces, so that stop strings cross tokens; 9 ends, 8 is half of a character, 7 the other half.
 PIECES = {0: b"ab", 1: b"ba", 2: b"aa", 3: b"b", 7: "é".encode()[1:], 8: "é".encode()[:1], 9: b"<end>"}

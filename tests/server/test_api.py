@@ -11,9 +11,9 @@ import openai
 import pytest
 from attrs import evolve
 
-from mks.server.build import build_service
-from mks.server.files import TextFiles
-from mks.server.tokenizer import Tokenizer
+from mks.server.api.build import build_service
+from mks.server.text.files import TextFiles
+from mks.server.text.tokenizer import Tokenizer
 
 from .conftest import Running, running
 from .fake import FakeDecoder

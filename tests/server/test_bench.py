@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import uvicorn
 
-from mks.server.bench import Load, measure, summary
-from mks.server.bench_command import bench
-from mks.server.build import build_service
-from mks.server.files import TextFiles
-from mks.server.http import configure, listen
+from mks.server.api.build import build_service
+from mks.server.api.http import configure, listen
+from mks.server.commands.bench import Load, measure, summary
+from mks.server.commands.bench_command import bench
+from mks.server.text.files import TextFiles
 
 from .conftest import Running, running, wait_for
 from .fake import FakeDecoder
@@ -148,7 +148,7 @@ def test_wrong_usage_is_told(argv: list[str], code: int, text: str, capfd: pytes
 
 def test_nothing_measured_is_nothing_said() -> None:
     """No times where no text came."""
-    from mks.server.bench import Tally
+    from mks.server.commands.bench import Tally
 
     empty = summary(1, Tally())
     assert empty["first_token_ms"] is None

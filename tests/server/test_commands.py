@@ -14,10 +14,11 @@ from attrs import evolve
 
 from mks.dsl.commands.cli import main
 from mks.dsl.diagnostics import Diagnostic, MksError
-from mks.server import commands, run, serve
-from mks.server.files import TextFiles
-from mks.server.load import CannotOpen, Opened
-from mks.server.tokenizer import Tokenizer
+from mks.server.commands import entry as commands
+from mks.server.commands import run, serve
+from mks.server.commands.load import CannotOpen, Opened
+from mks.server.text.files import TextFiles
+from mks.server.text.tokenizer import Tokenizer
 
 from .fake import FakeDecoder
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mks.server import draw as module
-from mks.server.draw import draw
-from mks.server.sampling import Sampling
+from mks.server.engine import draw as module
+from mks.server.engine.draw import draw
+from mks.server.engine.sampling import Sampling
 
 SIZES = (1, 2, 127, 128, 129, 700, 5000, 49152)
 

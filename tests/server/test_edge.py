@@ -17,14 +17,14 @@ import httpx
 import pytest
 import uvicorn
 
-from mks.server import connection, edge
-from mks.server.app import Holder, build_app
-from mks.server.build import build_service
-from mks.server.edge import OPEN, read_keys
-from mks.server.files import TextFiles
-from mks.server.http import Tls, configure, listen
-from mks.server.journal import Journal
-from mks.server.metrics import Metrics
+from mks.server.api import connection, edge
+from mks.server.api.app import Holder, build_app
+from mks.server.api.build import build_service
+from mks.server.api.edge import OPEN, read_keys
+from mks.server.api.http import Tls, configure, listen
+from mks.server.api.journal import Journal
+from mks.server.api.metrics import Metrics
+from mks.server.text.files import TextFiles
 
 from .conftest import Running, running, wait_for
 from .fake import FakeDecoder

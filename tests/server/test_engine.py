@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mks.server.answer import Limits
-from mks.server.engine import QueueFull
-from mks.server.generate import generate
-from mks.server.sampling import Sampling
-from mks.server.scores import Scored, score
+from mks.server.commands.generate import generate
+from mks.server.engine.engine import QueueFull
+from mks.server.engine.sampling import Sampling
+from mks.server.engine.scores import Scored, score
+from mks.server.text.answer import Limits
 
 from .conftest import wait_for
 from .fake import FakeDecoder

@@ -8,9 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from mks.server import engine as engine_module
-from mks.server.engine import PATIENCE, DeadlinePassed, EngineFailure, Health, NotAccepting
-from mks.server.sequence import NotFinite
+from mks.server.engine import engine as engine_module
+from mks.server.engine.engine import PATIENCE, DeadlinePassed, EngineFailure, Health, NotAccepting
+from mks.server.engine.sequence import NotFinite
 
 from .conftest import wait_for
 from .fake import FakeDecoder

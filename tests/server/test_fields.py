@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import mks.server
-from mks.server.chat import read_chat
-from mks.server.completions import read_completion
-from mks.server.jsonbody import Fields
-from mks.server.params import Rules
-from mks.server.responses_input import read_responses
+from mks.server.api.chat import read_chat
+from mks.server.api.completions import read_completion
+from mks.server.api.jsonbody import Fields
+from mks.server.api.params import Rules
+from mks.server.api.responses_input import read_responses
 
 from .conftest import Running
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from mks.server.grammar import MAX_SIZE, GrammarError, Grammars, json_rule
-from mks.server.sampling import Sampler, Sampling
-from mks.server.tokenizer import Tokenizer
+from mks.server.engine.grammar import MAX_SIZE, GrammarError, Grammars, json_rule
+from mks.server.engine.sampling import Sampler, Sampling
+from mks.server.text.tokenizer import Tokenizer
 
 ENDS = (2, 0)
 VOCAB = 864

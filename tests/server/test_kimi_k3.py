@@ -12,19 +12,19 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mks.server.answer import Answer, Limits
-from mks.server.channels import Message, fold
-from mks.server.conversation import Conversation, Form, FormKind
-from mks.server.errors import ApiError
-from mks.server.grammar import Grammars
-from mks.server.jsonbody import Fields
-from mks.server.kimi_k3_parser import Channel, XtmlParser
-from mks.server.load import Opened
-from mks.server.reader import Reader
-from mks.server.run import _encode
-from mks.server.sampling import Sampler, Sampling
-from mks.server.scores import Scored
-from mks.server.tools import Tools, read_tools
+from mks.server.api.errors import ApiError
+from mks.server.api.jsonbody import Fields
+from mks.server.api.reader import Reader
+from mks.server.commands.load import Opened
+from mks.server.commands.run import _encode
+from mks.server.dialects.channels import Message, fold
+from mks.server.dialects.conversation import Conversation, Form, FormKind
+from mks.server.dialects.kimi_k3_parser import Channel, XtmlParser
+from mks.server.dialects.tools import Tools, read_tools
+from mks.server.engine.grammar import Grammars
+from mks.server.engine.sampling import Sampler, Sampling
+from mks.server.engine.scores import Scored
+from mks.server.text.answer import Answer, Limits
 
 from . import kimi
 from .kimi import CLOSE, END, EOS, OPEN, SEP, VOCAB, ids_of, spelled

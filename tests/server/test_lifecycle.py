@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from attrs import evolve, frozen
 
-from mks.server.build import build_service, check_decoder, check_template
-from mks.server.files import TextFiles
-from mks.server.load import CannotOpen
+from mks.server.api.build import build_service, check_decoder, check_template
+from mks.server.commands.load import CannotOpen
+from mks.server.text.files import TextFiles
 
 from .conftest import CHAT_TINY, wait_for
 from .fake import FakeDecoder
@@ -33,10 +33,10 @@ from pathlib import Path
 import numpy as np
 sys.path.insert(0, {tests!r})
 from fake import FakeDecoder
-from mks.server import serve
-from mks.server.commands import serve as command
-from mks.server.files import read_text_files
-from mks.server.load import Opened
+from mks.server.commands import serve
+from mks.server.commands.entry import serve as command
+from mks.server.text.files import read_text_files
+from mks.server.commands.load import Opened
 
 def opened(model, **options):
     def decoder(rows, context, ahead):

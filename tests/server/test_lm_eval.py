@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from mks.models.demo import default_checkpoint
-from mks.server.build import build_service
-from mks.server.load import open_model
+from mks.server.api.build import build_service
+from mks.server.commands.load import open_model
 
 from .conftest import Running, running
 

@@ -10,8 +10,8 @@ import pytest
 
 from mks.dsl.commands.cli import main
 from mks.dsl.diagnostics import MksError
-from mks.server.build import build_service
-from mks.server.load import CannotOpen, open_model
+from mks.server.api.build import build_service
+from mks.server.commands.load import CannotOpen, open_model
 
 from .conftest import CHAT_TINY, running
 

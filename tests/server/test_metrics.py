@@ -144,7 +144,7 @@ def test_whichever_way_a_request_ends(own_server: Running, way: str, stream: boo
 
 def test_tokens_known_from_before_are_counted(files: Any) -> None:
     """As the hits of a prefix cache."""
-    from mks.server.build import build_service
+    from mks.server.api.build import build_service
 
     from .conftest import running
     from .fake import FakeDecoder

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mks.server.build import build_service
-from mks.server.files import TextFiles
-from mks.server.tokenizer import Tokenizer
+from mks.server.api.build import build_service
+from mks.server.text.files import TextFiles
+from mks.server.text.tokenizer import Tokenizer
 
 from .conftest import Running, running
 from .fake import FakeDecoder

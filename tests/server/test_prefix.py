@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from mks.server.engine import Engine
-from mks.server.prefix import SHORTEST, PrefixStore
-from mks.server.sampling import Sampling
+from mks.server.engine.engine import Engine
+from mks.server.engine.prefix import SHORTEST, PrefixStore
+from mks.server.engine.sampling import Sampling
 
 from .conftest import wait_for
 from .fake import FakeDecoder, FakeSaved

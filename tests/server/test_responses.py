@@ -10,12 +10,12 @@ import openai
 import pydantic
 import pytest
 
-from mks.server.build import build_service
-from mks.server.files import TextFiles
-from mks.server.jsonbody import Fields
-from mks.server.params import Rules
-from mks.server.responses_input import read_responses
-from mks.server.tokenizer import Tokenizer
+from mks.server.api.build import build_service
+from mks.server.api.jsonbody import Fields
+from mks.server.api.params import Rules
+from mks.server.api.responses_input import read_responses
+from mks.server.text.files import TextFiles
+from mks.server.text.tokenizer import Tokenizer
 
 from .conftest import Running, running
 from .fake import FakeDecoder

@@ -10,8 +10,8 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mks.server.draw import draw
-from mks.server.sampling import Sampler, Sampling, uniform, uniforms
+from mks.server.engine.draw import draw
+from mks.server.engine.sampling import Sampler, Sampling, uniform, uniforms
 
 VOCAB = 50
 

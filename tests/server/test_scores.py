@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mks.server.scores import LOWEST, largest, score
+from mks.server.engine.scores import LOWEST, largest, score
 
 
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=30), st.integers(0, 40))

@@ -15,10 +15,10 @@ import pydantic
 import pytest
 from attrs import evolve
 
-from mks.server import builders
-from mks.server.build import build_service
-from mks.server.files import TextFiles
-from mks.server.tokenizer import Tokenizer
+from mks.server.api import builders
+from mks.server.api.build import build_service
+from mks.server.text.files import TextFiles
+from mks.server.text.tokenizer import Tokenizer
 
 from . import kimi
 from .conftest import Running, running, wait_for

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mks.server.calls_json import JsonCall
-from mks.server.calls_xml import XmlCall, typed, types_of
-from mks.server.channels import Kind, Message, Parser, fold, joined, partial, reasoning_tokens
-from mks.server.tagged import TaggedParser
+from mks.server.dialects.calls_json import JsonCall
+from mks.server.dialects.calls_xml import XmlCall, typed, types_of
+from mks.server.dialects.channels import Kind, Message, Parser, fold, joined, partial, reasoning_tokens
+from mks.server.dialects.tagged import TaggedParser
 
 SCHEMAS: dict[str, dict[str, Any]] = {
     "f": {

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mks.server.files import TextFiles, UnreadableFile
-from mks.server.template import TemplateFailure, compile_template, load_template
+from mks.server.text.files import TextFiles, UnreadableFile
+from mks.server.text.template import TemplateFailure, compile_template, load_template
 
 USER = [{"role": "user", "content": "hi"}]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mks.server.text import StopMatcher, Utf8Stream
+from mks.server.text.stream import StopMatcher, Utf8Stream
 
 SMALL = st.text(alphabet="abé", max_size=20)
 STOPS = st.lists(st.text(alphabet="abé", min_size=1, max_size=4), max_size=4)

@@ -1,0 +1,185 @@
+"""From a generation to an HTTP response, whole or as server-sent events, ended early where the client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Iterable
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ..engine.engine import DeadlinePassed, EngineFailure, NotAccepting
+from ..engine.grammar import GrammarFailure
+from .errors import ApiError, bad_request, failed, stopping, too_slow
+from .generation import Generation, Part, join
+from .jsonbody import dump
+from .shapes import Shape, Usage
+
+# Seconds without anything to send after which an open stream gets a comment.
+KEEP_ALIVE = 15.0
+
+
+class ClientGone(Exception):
+    """The client closed the connection before the answer was complete."""
+
+
+class JsonResponse(Response):
+    """A JSON body; what JSON has no word for is an error, not `NaN`."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """Compact UTF-8."""
+        return dump(content)
+
+
+async def unless_gone[T](receive: Receive, work: Awaitable[T]) -> T:
+    """The result of `work`, which is cancelled when the client leaves. Raises `ClientGone` then."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnect(receive))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGone
+        return task.result()
+    finally:
+        for one in (task, gone):
+            one.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """What a client is told of a failure."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, NotAccepting):
+        return stopping()
+    if isinstance(error, DeadlinePassed):
+        return too_slow()
+    if isinstance(error, GrammarFailure):
+        return bad_request(str(error))
+    if isinstance(error, EngineFailure):
+        return failed(str(error))
+    return failed("the server failed on this request")
+
+
+async def whole_response(shape: Shape, generation: Generation, receive: Receive, record: dict[str, Any]) -> Response:
+    """The complete answer, its usage noted in `record`. Raises `ClientGone`, or `ApiError` where a sequence failed."""
+    try:
+        parts = await unless_gone(receive, _collect(shape, generation))
+    except (ClientGone, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        raise as_api_error(error) from error
+    finally:
+        generation.cancel()
+    usage = _usage(shape, parts)
+    note(record, usage)
+    return JsonResponse(shape.whole(parts, usage))
+
+
+def note(record: dict[str, Any], usage: Usage) -> None:
+    """Say in the access log how much was asked and answered."""
+    counts = {"prompt_tokens": usage.prompt, "cached_tokens": usage.cached, "completion_tokens": usage.completion}
+    record |= counts
+
+
+async def _collect(shape: Shape, generation: Generation) -> list[Part]:
+    gathered: list[list[Part]] = [[] for _ in shape.plans]
+    async for parts in generation.parts():
+        for part in parts:
+            gathered[part.index].append(part)
+    return [join(parts) for parts in gathered]
+
+
+def _usage(shape: Shape, parts: list[Part]) -> Usage:
+    return Usage(shape.prompt_tokens, sum(len(part.delta.tokens) for part in parts), cached_tokens(shape, parts))
+
+
+def cached_tokens(shape: Shape, parts: Iterable[Part]) -> int:
+    """How many of the prompts' tokens were known, each prompt counted once: by its first choice."""
+    return sum(part.cached for part in parts if part.index % shape.params.n == 0)
+
+
+class EventStream(Response):
+    """The answer as it is made.
+
+    Nothing is sent before the first part is there, so that a failure until then is a plain HTTP error.
+    """
+
+    def __init__(self, shape: Shape, generation: Generation, record: dict[str, Any]) -> None:
+        super().__init__(media_type="text/event-stream")
+        del self.headers["content-length"]
+        self.headers["cache-control"] = "no-cache"
+        self.headers["x-accel-buffering"] = "no"
+        self._shape = shape
+        self._generation = generation
+        self._record = record
+        self._completion = self._cached = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send all events; stop the generation however this ends."""
+        try:
+            await unless_gone(receive, self._send_all(send))
+        except (ClientGone, OSError):
+            self._record["status"] = 499
+        finally:
+            self._generation.cancel()
+            note(self._record, self._usage())
+
+    async def _send_all(self, send: Send) -> None:
+        started, framing = False, self._shape.framing
+        try:
+            async for event in self._events():
+                if not started:
+                    await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                    started = True
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+        except (OSError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            told = as_api_error(error)
+            if not started:
+                raise told from error
+            self._record["error"] = told.message
+            failure = framing.failure(told) + framing.end
+            await send({"type": "http.response.body", "body": failure, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _usage(self) -> Usage:
+        return Usage(self._shape.prompt_tokens, self._completion, self._cached)
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        """What to send, all of a turn in one piece."""
+        shape, params = self._shape, self._shape.params
+        framing = shape.framing
+        begun: set[int] = set()
+        opened = False
+        async for parts in self._generation.parts(KEEP_ALIVE):
+            out = []
+            if not opened:
+                opened = True
+                out += [framing.event(chunk) for chunk in shape.opening()]
+            if not parts:
+                out.append(b": keep-alive\n\n")
+            for part in parts:
+                first = part.index not in begun
+                begun.add(part.index)
+                self._completion += len(part.delta.tokens)
+                self._cached += cached_tokens(shape, [part]) if first else 0
+                for chunk in shape.chunks(part, first):
+                    if params.continuous_usage:
+                        chunk["usage"] = self._usage().body()
+                    out.append(framing.event(chunk))
+            if out:
+                yield b"".join(out)
+        if params.include_usage:
+            yield framing.event(shape.closing(self._usage())) + framing.end
+        else:
+            yield framing.end

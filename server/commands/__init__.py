@@ -1,0 +1,1 @@
+"""`mks run`, `mks serve` and `mks bench`."""

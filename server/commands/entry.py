@@ -1,0 +1,111 @@
+"""`mks run` and `mks serve`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ..api.errors import ApiError
+from ..text.files import UnreadableFile
+from .argtypes import count, ids, number, size
+from .load import CannotOpen
+from .serve_options import EXAMPLES, add_options
+
+_RUN_EXAMPLES = """\
+examples:
+  mks run smollm2 --prompt "What is the capital of France?"
+  mks run smollm2 --raw --prompt "Once upon a time" --max-tokens 40
+  mks run qwen3.mks --checkpoint ~/Qwen3-0.6B --sizes config --prompt Hello --temperature 0.7
+  mks run qwen38 --checkpoint tiny --sizes config --ids 1,2,3 --max-tokens 8 --json --logits out.npz
+"""
+
+
+def run(argv: list[str]) -> int:
+    """Answer one prompt on the terminal; the exit status."""
+    return _guarded(_run_parser(), argv, _run)
+
+
+def serve(argv: list[str]) -> int:
+    """Serve a model over HTTP until a signal; the exit status."""
+    return _guarded(
+        add_options(_parser("serve", "Serve a model over an OpenAI-compatible HTTP API.", EXAMPLES)), argv, _serve
+    )
+
+
+def _run(args: argparse.Namespace) -> None:
+    from .run import run_once
+
+    run_once(args)
+
+
+def _serve(args: argparse.Namespace) -> None:
+    from .serve import serve_model
+
+    serve_model(args)
+
+
+def _guarded(parser: argparse.ArgumentParser, argv: list[str], work: Callable[[argparse.Namespace], None]) -> int:
+    """Run a command: 1 and a message on stderr for what is to be expected, 2 for wrong usage.
+
+    Anything else, diagnostics and bugs, is raised for `mks` itself to show.
+    """
+    try:
+        args = parser.parse_args(argv)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 2
+    try:
+        work(args)
+    except BrokenPipeError:
+        raise
+    except (CannotOpen, UnreadableFile, ApiError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run_parser() -> argparse.ArgumentParser:
+    parser = _parser("run", "Answer one prompt, greedily unless --temperature is given.", _RUN_EXAMPLES)
+    prompt = parser.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="TEXT", help="what the user says; without a chat template, or with --raw, "
+                        "the text to continue")  # fmt: skip
+    prompt.add_argument("--ids", metavar="1,2,3", type=ids, help="the prompt as token ids")
+    parser.add_argument("--raw", action="store_true", help="continue the text as it is, without the chat template")
+    parser.add_argument("--max-tokens", metavar="N", type=count, default=256, help="how long (default: %(default)s)")
+    parser.add_argument("--temperature", metavar="T", type=number(0, 2), default=0.0, help="0 to 2 (default: greedy)")
+    parser.add_argument("--top-p", metavar="P", type=number(0, 1), default=1.0, help="nucleus (default: all tokens)")
+    parser.add_argument("--seed", metavar="N", type=int, help="makes a sampled answer repeatable")
+    parser.add_argument("--ignore-eos", action="store_true", help="go on where the model would end")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object: prompt_ids, output_ids, text, seconds"
+    )
+    parser.add_argument("--logits", metavar="OUT.npz", type=Path, help="store the prompt's `logits` "
+                        "[positions, vocab] in f32")  # fmt: skip
+    return parser
+
+
+def _parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"mks {name}",
+        description=about,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("model", metavar="MODEL", help="a shipped definition's name, or a .mks file")
+    parser.add_argument("--checkpoint", metavar="DIR", type=Path, help="a Hugging Face folder or a GGUF file "
+                        "(default: the one that comes with the model)")  # fmt: skip
+    parser.add_argument("--sizes", choices=["config"], help="take the sizes from the checkpoint's config.json")
+    parser.add_argument("--dtype", choices=["f32", "bf16", "auto"], default="f32", help="what the model's bf16 means: "
+                        "f32 is exact and fastest on most CPUs, bf16 takes half the memory, auto follows the "
+                        "checkpoint (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--size", metavar="NAME=VALUE", type=size, action="append", default=[], help="set one size")
+    parser.add_argument(
+        "--backend", choices=["reference", "pallas"], default="reference", help="(default: %(default)s)"
+    )
+    return parser

@@ -1,0 +1,153 @@
+"""From what the command line names to a decoder and the checkpoint's text files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen
+
+from ...dsl.compile import check_source
+from ...dsl.decoder import Decoder
+from ...dsl.diagnostics import Diagnostic, MksError
+from ...dsl.model.instantiate import look_up
+from ...dsl.model.ir import Model
+from ...models.demo import default_checkpoint
+from ...models.library import find_definition
+from ...models.load import load
+from ..text.files import TextFiles, read_text_files
+from .terminal import Progress, loading
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...models.binding import Binding
+
+# Where configurations say how long a sequence may be.
+_LONGEST = ("max_position_embeddings", "text_config.max_position_embeddings", "model_max_length")
+
+# Prompts are read in passes of one size, whose results do not depend on where a conversation was cut: what an earlier
+# request left can be built upon. Small enough for short messages, and large enough that weights are read seldom.
+SERVING_SPAN = 32
+
+
+class CannotOpen(Exception):
+    """A model cannot be opened as it was asked for; the text says why, for people."""
+
+
+@frozen
+class Opened:
+    """A checkpoint that fits its definition, before its weights are read.
+
+    `longest` is the context that the model was made for, where the checkpoint says so. `decoder(rows, context, ahead)`
+    reads the weights for so many sequences of so many positions; with `ahead`, all that it can need is compiled.
+    """
+
+    name: str
+    files: TextFiles = field(repr=False)
+    longest: int | None
+    decoder: Callable[[int, int, bool], Decoder] = field(repr=False)
+    warnings: tuple[Diagnostic, ...] = ()
+
+
+def open_model(
+    model: str,
+    *,
+    checkpoint: Path | None = None,
+    sizes_from_config: bool = False,
+    sizes: Mapping[str, int | float] | None = None,
+    backend: str = "reference",
+    dtype: str = "f32",
+) -> Opened:
+    """Find a definition (a shipped one's name or a path) and its checkpoint, and see that they fit.
+
+    `dtype` is the working type: `f32`, `bf16`, or `auto`, the narrowest that the checkpoint allows.
+    Raises `CannotOpen`, `UnreadableFile`, or `MksError` with all that is wrong.
+    """
+    if backend != "reference":
+        raise CannotOpen(f"the `{backend}` backend cannot run models yet; use `--backend reference`")
+    chosen, found = _definition(model)
+    place = _checkpoint(model, checkpoint, found)
+    binding, more = load(chosen, place, adopt=sizes_from_config, overrides=sizes,
+                          working=None if dtype == "auto" else dtype)  # fmt: skip
+    found += more
+    if binding is None:
+        raise MksError(found)
+    files = read_text_files(_text_place(place))
+
+    def decoder(rows: int, context: int, ahead: bool) -> Decoder:
+        return _reference(binding, chosen.name, rows, context, ahead)
+
+    return Opened(chosen.name, files, _longest(binding.checkpoint.config or {}), decoder, tuple(found))
+
+
+def _definition(name: str) -> tuple[Model, list[Diagnostic]]:
+    """The first model of a definition that is no drafter, and warnings."""
+    source, found = find_definition(name)
+    if source is None:
+        raise MksError(found)
+    definition = check_source(source)
+    found += definition.diagnostics
+    if definition.failed:
+        raise MksError(found)
+    models = [definition.models[main] for main in definition.main]
+    chosen = next((model for model in models if model.drafts is None), None)
+    if chosen is None:
+        what = "only drafts for another model" if models else "holds no model"
+        raise CannotOpen(f"`{name}` {what}; it cannot be run by itself")
+    return chosen, found
+
+
+def _checkpoint(model: str, given: Path | None, found: list[Diagnostic]) -> Path:
+    if given is not None:
+        return given.expanduser()
+    with loading(f"Converting the checkpoint of {model}") as progress:
+        place, more = default_checkpoint(model, progress)
+    found += more
+    if place is None and more:
+        raise MksError(found)
+    if place is None:
+        raise CannotOpen(f"`{model}` comes without a checkpoint; name one with --checkpoint")
+    return place
+
+
+def _text_place(place: Path) -> Path:
+    """Where the text files are: the folder, or the GGUF file that is all there is."""
+    if place.is_file():
+        return place if place.suffix == ".gguf" else place.parent
+    alone = sorted(place.glob("*.gguf"))
+    return alone[0] if len(alone) == 1 and not any(place.glob("*.safetensors")) else place
+
+
+def _longest(config: Mapping[str, Any]) -> int | None:
+    values = (look_up(config, key) for key in _LONGEST)
+    return next((value for value in values if type(value) is int and value > 0), None)
+
+
+def _reference(binding: Binding, name: str, rows: int, context: int, ahead: bool) -> Decoder:
+    # JAX takes a while to import, and what is wrong with a checkpoint is said before.
+    from ...backends.reference.compilation import keep_compiled
+    from ...backends.reference.decoder import ReferenceDecoder
+
+    keep_compiled()
+    with loading(f"Loading {name}") as progress:
+        same = {alias[0]: key[0] for alias, key in binding.aliases.items()}
+        values = _values(binding, progress)
+        decoder = ReferenceDecoder(
+            binding.instance, values, rows=rows, context=context, same=same, span=SERVING_SPAN if ahead else None
+        )
+    if ahead:
+        decoder.compile()
+    return decoder
+
+
+def _values(binding: Binding, progress: Progress) -> Iterator[tuple[str, int | None, np.ndarray]]:
+    from ...models.read import read_all
+
+    total = sum(entry.nbytes for entry in binding.entries())
+    done = 0
+    for entry, array in read_all(binding):
+        yield entry.weight, entry.layer, array
+        done += entry.nbytes
+        progress(done, total)

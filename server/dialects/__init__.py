@@ -1,0 +1,1 @@
+"""How families of models write conversations, reasoning and calls."""

@@ -1,0 +1,190 @@
+"""Models whose conversations a Jinja template writes, with `<think>` and `<tool_call>` in their answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Any
+
+from attrs import frozen
+
+from ..api.errors import ApiError, bad_request
+from ..engine.grammar import json_rule, literal
+from ..text.template import ChatTemplate, TemplateFailure
+from ..text.tokenizer import Tokenizer
+from .calls_json import JsonCall
+from .calls_xml import XmlCall, types_of
+from .channels import Parser, Plain
+from .conversation import Conversation, Form, FormKind, Prompt
+from .tagged import CALL, CALLED, MARKUP, THINK, THOUGHT, CallParser, TaggedParser
+from .tools import Tool, Tools
+
+
+class CallStyle(Enum):
+    """How a call is written inside of `<tool_call>`."""
+
+    JSON = "json"
+    XML = "xml"
+
+
+@frozen
+class JinjaDialect:
+    """`thinks`: answers may begin with `<think>`; `calls`: how calls are written, None where the model has none."""
+
+    template: ChatTemplate
+    tokenizer: Tokenizer
+    thinks: bool
+    calls: CallStyle | None
+
+    @property
+    def developer_role(self) -> bool:
+        """Whether the template names that role."""
+        return "developer" in self.template.source
+
+    def prompt(self, conversation: Conversation) -> Prompt:
+        """The prompt of a conversation. Raises `ApiError` 400 with the template's reason."""
+        tools = conversation.tools
+        if tools.callable and self.calls is None:
+            raise bad_request("this model's chat template knows no tools", "tools", "unsupported_parameter")
+        shown = [tool.raw for tool in tools.all] if tools.callable else None
+        try:
+            text = self.template.render(
+                self.tokenizer.disarm(conversation.messages),
+                tools=self.tokenizer.disarm(shown),
+                add_generation_prompt=conversation.add_generation_prompt,
+                variables=self.tokenizer.disarm(dict(conversation.variables)),
+            )
+        except TemplateFailure as error:
+            raise bad_request(str(error), "messages") from error
+        end = text.rstrip() if conversation.add_generation_prompt else ""
+        opened = self.thinks and end.endswith(THINK)
+        free = self.thinks and not end.endswith((THINK, THOUGHT))
+        return Prompt(
+            text=text,
+            encode=self.tokenizer.encode_rendered,
+            parser=self._parser(tools, opened),
+            grammar=self._grammar(tools, conversation.form, opened, free),
+            marks=self._marks(),
+        )
+
+    def _marks(self) -> dict[int, str]:
+        """Markup whose tokens are special: it stays in the text all the same."""
+        ids = {self.tokenizer.backend.token_to_id(mark): mark for mark in MARKUP}
+        return {token: mark for token, mark in ids.items() if token is not None and token in self.tokenizer.special}
+
+    def _parser(self, tools: Tools, opened: bool) -> Callable[[], Parser]:
+        if not self.thinks and not tools.callable:
+            return Plain
+        schemas = {tool.name: tool.parameters for tool in tools.callable}
+
+        def xml() -> CallParser:
+            return XmlCall(schemas)
+
+        style = None if not tools.callable else xml if self.calls is CallStyle.XML else JsonCall
+        return lambda: TaggedParser(thinks=self.thinks, opened=opened, calls=style)
+
+    def _grammar(self, tools: Tools, form: Form, opened: bool, free: bool) -> str | None:
+        """Reasoning is free; what follows it is held to the form and the tools."""
+        held = form.kind is not FormKind.TEXT
+        if not held and not tools.guided:
+            return None
+        once = tools.named or not tools.parallel
+        calls = f"{literal(CALL)} call" + ("" if once else f' ("\\n" {literal(CALL)} call)*')
+        if tools.required:
+            content = [f"content: {calls}"]
+        elif held:
+            content = [f"content: answer | {calls}" if tools.callable else "content: answer"]
+            content.append(f"answer: {json_rule(form.schema)}")
+        else:
+            # Free text up to the marker, which begins a call.
+            content = ["content: marked call | rest" if once else "content: (marked call)* rest"]
+            content += [f"marked[lazy]: /(?s:.*){CALL}/", "rest: /(?s:.*)/"]
+        start = "start: content"
+        if opened or free:
+            start = f"start: {'thought' if opened else 'thought?'} content\n" + r"thought: thinking /\n{0,2}/" + "\n"
+            start += "thinking[lazy]: /" + ("" if opened else rf"\s{{0,2}}{THINK}") + r"(?s:.*)<\/think>/"
+        return "\n".join([start, *content, *self._calls(tools)]) + "\n"
+
+    def _calls(self, tools: Tools) -> Iterator[str]:
+        """The rule `call`, which begins behind `<tool_call>`, and one for each tool."""
+        if not tools.callable:
+            return
+        yield "call: " + " | ".join(f"call_{at}" for at in range(len(tools.callable)))
+        for at, tool in enumerate(tools.callable):
+            if self.calls is CallStyle.JSON:
+                head = f'\n{{"name": "{tool.name}", "arguments": '
+                end = "}\n" + CALLED
+                yield f"call_{at}: {literal(head)} {_arguments(tool)} {literal(end)}"
+            else:
+                yield from _xml_rules(at, tool)
+
+
+def _arguments(tool: Tool) -> str:
+    if not tool.strict:
+        return json_rule({"type": "object"})
+    return json_rule({"type": "object", **tool.parameters})
+
+
+def _xml_rules(at: int, tool: Tool) -> Iterator[str]:
+    """A call with its parameters in the order of the schema, where it is strict; with any otherwise."""
+    head, end = literal(f"\n<function={tool.name}>\n"), literal(f"</function>\n{CALLED}")
+    text = r"[lazy]: /(?s:.*)\n<\/parameter>\n/"
+    if not tool.strict:
+        yield f"call_{at}: {head} param_{at}* {end}"
+        yield f'param_{at}: "<parameter=" /[^<>\\n]{{1,128}}/ ">\\n" value_{at}'
+        yield f"value_{at}{text}"
+        return
+    properties, required = _strict_properties(tool), tool.parameters.get("required") or []
+    shared = {key: tool.parameters[key] for key in ("$defs", "definitions") if key in tool.parameters}
+    uses = [f"param_{at}_{n}" + ("" if name in required else "?") for n, name in enumerate(properties)]
+    yield f"call_{at}: {head} {' '.join(uses)} {end}"
+    for n, (name, schema) in enumerate(properties.items()):
+        opening, closing = literal(f"<parameter={name}>\n"), literal("\n</parameter>\n")
+        options = _texts(schema)
+        if options:
+            yield f"param_{at}_{n}: {opening} ({' | '.join(map(literal, options))}) {closing}"
+        elif _is_text(schema, tool):
+            yield f"param_{at}_{n}: {opening} value_{at}_{n}"
+            yield f"value_{at}_{n}{text}"
+        else:
+            yield f"param_{at}_{n}: {opening} {json_rule({**schema, **shared})} {closing}"
+
+
+_ANNOTATIONS = frozenset(["title", "description", "default", "examples", "$comment", "deprecated"])
+_OF_ARGUMENTS = frozenset(["type", "properties", "required", "additionalProperties", "$defs", "definitions", "$schema"])
+
+
+def _strict_properties(tool: Tool) -> dict[str, dict[str, Any]]:
+    """The schemas of the parameters. Raises `ApiError` 400 for what markup cannot be held to."""
+    properties: Any = tool.parameters.get("properties", {})
+    unknown = set(tool.parameters) - _OF_ARGUMENTS - _ANNOTATIONS
+    if unknown or tool.parameters.get("type", "object") != "object" or not isinstance(properties, dict):
+        raise _cannot(tool, "parameters that are more than an object with properties")
+    missing = set(tool.parameters.get("required") or []) - set(properties)
+    if missing:
+        raise _cannot(tool, "required parameters without a schema")
+    for name, schema in properties.items():
+        if not isinstance(schema, dict) or not re.fullmatch(r"[^<>\n]+", name):
+            raise _cannot(tool, f"the parameter {name[:60]!r}")
+        bounds = set(schema) - _ANNOTATIONS - {"type", "anyOf"}
+        if _is_text(schema, tool) and bounds and not _texts(schema):
+            raise _cannot(tool, f"`{min(bounds)}` in {name[:60]!r}")
+    return properties
+
+
+def _is_text(schema: dict[str, Any], tool: Tool) -> bool:
+    """Whether the value may be any text, in which case it is written as it is."""
+    types = types_of(schema, tool.parameters)
+    return not types or "string" in types
+
+
+def _cannot(tool: Tool, what: str) -> ApiError:
+    message = f"the strict tool `{tool.name}` has {what}, which the calls of this model cannot be held to"
+    return bad_request(message, "tools")
+
+
+def _texts(schema: dict[str, Any]) -> list[str]:
+    """The values of an enumeration of strings; none for other schemas."""
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    return values if isinstance(values, list) and all(isinstance(value, str) for value in values) else []

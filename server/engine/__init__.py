@@ -1,0 +1,1 @@
+"""Continuous batching: sequences in rows, and which token comes next."""

@@ -1,0 +1,314 @@
+"""Continuous batching: the thread that owns the decoder.
+
+Sequences take a row as soon as one is free and leave it as soon as they end. A pass of the loop reads one chunk of one
+prompt, then decodes one token for every sequence that is past its prompt, so that neither waits for the other.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from functools import partial
+
+import numpy as np
+
+from ...dsl.decoder import Decoder
+from .observer import Observer
+from .prefix import PrefixStore
+from .reading import Reader
+from .seats import Seats
+from .sequence import Running, Task
+
+log = logging.getLogger(__name__)
+
+# After so many decoder calls in a row that failed, the decoder counts as broken; the next good one mends it.
+PATIENCE = 3
+
+# Seconds before a decoder that could not be set up again is tried once more.
+PAUSE = 1.0
+
+
+class EngineFailure(Exception):
+    """The decoder failed under a sequence, or the engine stopped before the sequence ended."""
+
+
+class QueueFull(Exception):
+    """As many sequences wait as may."""
+
+
+class NotAccepting(Exception):
+    """The engine is stopping."""
+
+
+class DeadlinePassed(Exception):
+    """The sequence had not ended when its time was over."""
+
+
+class Health(Enum):
+    """What the engine can say of itself."""
+
+    READY = "ready"
+    STALLED = "stalled"
+    FAILED = "failed"
+    STOPPING = "stopping"
+
+
+class Engine:
+    """Runs tasks on a decoder; every method may be called from any thread.
+
+    `flush` is called on the engine's threads after everything that sinks may have been told. `kept_bytes` is the room
+    for what prompts leave behind, 0 for none, and `turn_ids` are the tokens that end a turn of a conversation.
+    """
+
+    def __init__(
+        self, decoder: Decoder, *, max_waiting: int = 256, stall_seconds: float = 300.0, kept_bytes: int = 0,
+        turn_ids: Iterable[int] = (), observer: Observer | None = None, flush: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self.decoder = decoder
+        self.max_waiting = max_waiting
+        self.store = PrefixStore(kept_bytes, decoder.cuts) if kept_bytes else None
+        self._reader = Reader(decoder, self.store, frozenset(turn_ids))
+        self._flush = flush
+        self._seats = Seats(decoder.rows, observer or Observer(), flush)
+        self._stall_seconds = stall_seconds
+        self._changed = threading.Condition()
+        self._rows = self._seats.rows
+        self._failures = 0
+        self._draining = False
+        self._deadline = math.inf
+        self._progress = time.monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="mks-engine", daemon=True)
+        self._watchdog = threading.Thread(target=self._watch, name="mks-watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+        self._watchdog.start()
+
+    def submit(self, tasks: Sequence[Task]) -> list[Running]:
+        """Queue `tasks`, all or none; what comes back is for `cancel`.
+
+        Raises `QueueFull` where as many wait as may, `NotAccepting` when stopping.
+        """
+        vocab = self.decoder.vocab
+        with self._changed:
+            self._check_open()
+        runs = [Running(task, vocab) for task in tasks]
+        with self._changed:
+            self._check_open()
+            self._seats.waiting.extend(runs)
+            self._changed.notify()
+        return runs
+
+    def _check_open(self) -> None:
+        if self._draining:
+            raise NotAccepting
+        if len(self._seats.waiting) >= self.max_waiting + self._rows.count(None):
+            raise QueueFull
+
+    def cancel(self, runs: Iterable[Running]) -> None:
+        """Drop sequences: queued ones at once, running ones before the next step. No sink is told."""
+        with self._changed:
+            for run in runs:
+                run.cancelled = True
+            self._seats.unqueue([run for run in self._seats.waiting if run.cancelled], "abort")
+            self._changed.notify()
+
+    def stop(self, seconds: float = 0.0) -> None:
+        """Take no new work; queued sequences fail now, those not finished after `seconds` then. Returns at once."""
+        with self._changed:
+            self._draining = True
+            self._deadline = min(self._deadline, time.monotonic() + seconds)
+            queued = list(self._seats.waiting)
+            self._seats.unqueue(queued, "abort")
+            self._changed.notify()
+        self._seats.tell(queued, NotAccepting())
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the thread to end after `stop`; false if it did not in time."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    @property
+    def observer(self) -> Observer:
+        """Who is told of the work."""
+        return self._seats.observer
+
+    @observer.setter
+    def observer(self, observer: Observer) -> None:
+        self._seats.observer = observer
+
+    @property
+    def running(self) -> int:
+        """How many sequences hold a row."""
+        return self._seats.taken
+
+    @property
+    def waiting(self) -> int:
+        """How many sequences are queued."""
+        return len(self._seats.waiting)
+
+    @property
+    def usage(self) -> float:
+        """The part of all rows' positions that is in use."""
+        used = sum(run.read + run.emitted for run in self._seats.seated())
+        return used / (self.decoder.rows * self.decoder.context)
+
+    def health(self) -> Health:
+        """Whether tasks are taken and get on."""
+        if self._draining:
+            return Health.STOPPING
+        if self._failures >= PATIENCE or not self._thread.is_alive():
+            return Health.FAILED
+        return Health.STALLED if self._stalled() else Health.READY
+
+    def _stalled(self) -> bool:
+        return self.running > 0 and time.monotonic() - self._progress > self._stall_seconds
+
+    def _loop(self) -> None:
+        while self._admit():
+            try:
+                self._read_chunk()
+                self._decode_step()
+            except Exception as error:  # a fault of ours; what it was about is unknown
+                self._decoder_failed(range(len(self._rows)), error)
+            self._progress = time.monotonic()
+        with self._changed:
+            left = [row for row, run in enumerate(self._rows) if run is not None]
+        self._seats.fail(left, EngineFailure("the server is stopping"))
+        self._over.set()
+
+    def _admit(self) -> bool:
+        """Wait for work and seat it; false when it is time to end."""
+        while True:
+            with self._changed:
+                now = time.monotonic()
+                late, rows = self._seats.late(now)
+                self._seats.unqueue(late, "error")
+                if not late and not rows:
+                    seated = self._seats.seat(now)
+                    if self._draining and (not seated or now >= self._deadline):
+                        return False
+                    if seated:
+                        return True
+                    idle = not self._changed.wait(PAUSE if self._failures else None)
+                    self._progress = time.monotonic()
+                else:
+                    idle = False
+            self._seats.tell(late, DeadlinePassed())
+            self._seats.fail(rows, DeadlinePassed())
+            if idle:
+                self._try()
+
+    def _try(self) -> None:
+        """See whether a decoder that failed works again: nobody may be sent to find out."""
+        try:
+            self.decoder.prefill(0, [0], 0, last_only=True)
+            self._failures = 0
+        except Exception as error:
+            self._decoder_failed([], error)
+
+    def _read_chunk(self) -> None:
+        """Read the next chunk of one prompt."""
+        row = self._reader.choose(self._rows)
+        run = None if row is None else self._rows[row]
+        if row is None or run is None:
+            return
+        fresh = not run.began
+        try:
+            count, logits = self._reader.read(row, run)
+        except Exception as error:
+            self._decoder_failed([row], error)
+            return
+        self._failures = 0
+        if fresh:
+            self._seats.observer.began(run)
+        self._seats.observer.passed(count)
+        self._hand(row, run, partial(run.take_prompt, count), logits)
+        self._flush()
+        try:
+            self._reader.keep(row, run, logits)
+        except Exception as error:
+            self._decoder_failed([row], error)
+
+    def _decode_step(self) -> None:
+        """One token for every sequence that is past its prompt."""
+        seated = [run if run and not run.reading and not run.cancelled else None for run in self._rows]
+        live = [run is not None for run in seated]
+        if not any(live):
+            return
+        tokens = [run.last if run else 0 for run in seated]
+        positions = [run.position if run else 0 for run in seated]
+        try:
+            logits = self.decoder.decode(tokens, positions, live)
+        except Exception as error:
+            self._decoder_failed([row for row, alive in enumerate(live) if alive], error)
+            return
+        self._failures = 0
+        self._seats.observer.passed(sum(live))
+        for row, run in enumerate(seated):
+            if run is not None:
+                self._hand(row, run, run.take, logits[row])
+        self._flush()
+
+    def _hand(self, row: int, run: Running, take: Callable[[np.ndarray], bool], logits: np.ndarray) -> None:
+        """Give a sequence its logits; a failure on the way is that sequence's alone."""
+        if run.cancelled:
+            return
+        before = run.emitted
+        try:
+            done = take(logits)
+        except Exception as error:
+            log.exception("sequence %s failed", run.task.id)
+            self._seats.fail([row], error)
+            return
+        now = time.monotonic()
+        if run.emitted > before:
+            self._seats.observer.took(run, now)
+            run.first, run.latest = run.first or now, now
+        if done:
+            self._seats.leave(row, run.task.sink.finish or "length", now)
+
+    def _decoder_failed(self, rows: Iterable[int], error: Exception) -> None:
+        """End what a failed decoder call was for, set the decoder up again, and end what was lost with it."""
+        self._failures += 1
+        self._fail_touched(rows, error)
+        if not self._reset():
+            self._fail_touched([row for row, run in enumerate(self._rows) if run is not None and run.began], error)
+
+    def _fail_touched(self, rows: Iterable[int], error: Exception) -> None:
+        touched = {row: run.task.id for row in rows if (run := self._rows[row]) is not None}
+        if touched:
+            log.error("the decoder failed under %s", ", ".join(touched.values()), exc_info=error)
+            self._seats.fail(touched, EngineFailure("the model failed on this request"))
+
+    def _reset(self) -> bool:
+        """Make the decoder usable, however often it takes; whether the other rows are unharmed."""
+        unharmed = True
+        while not self._draining:
+            try:
+                return self.decoder.reset() and unharmed
+            except Exception:
+                log.exception("the decoder could not be set up again")
+            unharmed = False
+            self._failures = max(self._failures, PATIENCE)
+            with self._changed:
+                self._changed.wait(PAUSE)
+        return False
+
+    def _watch(self) -> None:
+        """Where the decoder does not come back, say so, and let nobody wait for it."""
+        while not self._over.wait(min(self._stall_seconds / 4, 5.0)):
+            if self._stalled():
+                with self._changed:
+                    stuck = [run for run in self._seats.seated() if not run.failed]
+                if stuck:
+                    ids = ", ".join(run.task.id for run in stuck)
+                    log.error("the decoder has not answered for %.0f s; under it: %s", self._stall_seconds, ids)
+                    self._seats.tell(stuck, EngineFailure("the model does not answer"))
+                    self.cancel(stuck)
