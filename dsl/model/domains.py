@@ -19,8 +19,8 @@ def is_number(value: Value) -> bool:
 
 def _whole(scalars: Scalars, name: str, least: int, most: int | None = None) -> Iterator[str]:
     value = scalars[name]
-    fits = is_number(value) and value == int(value) and least <= value  # type: ignore[arg-type,operator]
-    if not fits or (most is not None and value > most):
+    whole = isinstance(value, int | float | Fraction) and value == int(value)
+    if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
         limits = f"{least} to {most}" if most is not None else f"{least} or more"
         yield f"`{name}` is {value}; it must be a whole number, {limits}"
 
