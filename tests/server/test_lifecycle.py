@@ -41,7 +41,7 @@ from mks.server.commands.load import Opened
 def opened(model, **options):
     def decoder(rows, context, ahead):
         {loading}
-        return FakeDecoder(rows=rows, context=context, delay=0.005)
+        return FakeDecoder(rows=rows, context=context, delay={delay})
     return Opened(model, read_text_files(Path({chat!r})), None, decoder)
 
 serve.open_model = opened
@@ -69,9 +69,9 @@ class Child:
 
 
 @contextlib.contextmanager
-def child(*options: str, loading: str = "") -> Iterator[Child]:
+def child(*options: str, loading: str = "", delay: float = 0.005) -> Iterator[Child]:
     """`mks serve` with a decoder without a model; its stdout goes where nobody reads."""
-    source = CHILD.format(tests=os.path.dirname(__file__), chat=str(CHAT_TINY), loading=loading or "pass")
+    source = CHILD.format(tests=os.path.dirname(__file__), chat=str(CHAT_TINY), loading=loading or "pass", delay=delay)
     command = [sys.executable, "-c", source, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -139,7 +139,7 @@ def test_what_runs_past_the_limit_is_ended() -> None:
 
 def test_a_second_signal_ends_at_once() -> None:
     """Whatever still runs."""
-    with child("--drain", "60") as one:
+    with child("--drain", "60", delay=0.05) as one:  # a quarter of a minute of tokens
         ready(one)
         with httpx.stream("POST", one.url + "/v1/completions", json={**LONG, "stream": True}, timeout=20) as stream:
             next(stream.iter_lines())
@@ -246,7 +246,7 @@ def test_a_template_is_tried_before_it_serves(files: TextFiles) -> None:
 
 def test_a_stop_is_no_hurry_for_an_idle_server() -> None:
     """With nothing to do it ends long before the limit."""
-    with child("--drain", "60") as one:
+    with child("--drain", "60", delay=0.05) as one:  # a quarter of a minute of tokens
         ready(one)
         begun = time.monotonic()
         one.signal()
