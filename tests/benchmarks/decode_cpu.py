@@ -69,7 +69,7 @@ def main() -> None:
     args = parser.parse_args()
 
     from mks.models.demo import default_checkpoint
-    from mks.server.load import open_model
+    from mks.server.commands.load import open_model
 
     folder, found = default_checkpoint("smollm2")
     assert folder is not None, found
