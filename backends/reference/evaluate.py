@@ -88,8 +88,9 @@ def _call(node: m.Call, frame: Frame) -> Value:
     assert op is not None
     if op.name == "matmul":
         return _matmul(node, frame)
-    if op.name == "index" and isinstance(node.args[0], m.WeightRef):
-        return _row(node.args[0], node.args[1], frame)
+    if op.name == "index":
+        table, at = node.args
+        return _row(table, at, frame) if isinstance(table, m.WeightRef) else _element(table, at, frame)
     if op.name == "bf16":
         return widened(rounded(_array(evaluate(node.args[0], frame)), frame.at.instance.working))
     scalars = _scalars(node, op, frame)
@@ -166,6 +167,17 @@ def _row(table: m.WeightRef, i: m.Node, frame: Frame) -> jax.Array:
     if np.ndim(at) == 0:
         return widened(frame.at.weights.row(table.name, frame.layers, frame.layer, at))
     return widened(index(frame.weight(table.name), at))
+
+
+def _element(table: m.Node, i: m.Node, frame: Frame) -> jax.Array:
+    """One of the first axis of a value or buffer, in each token its own."""
+    values, at = _array(evaluate(table, frame)), evaluate(i, frame)
+    lead = values.ndim - len(table.type.shape)
+    if lead == 0:
+        return index(values, at)
+    at = jnp.clip(jnp.asarray(at), 0, values.shape[lead] - 1)
+    each = at.reshape(*(at.shape or (1,) * lead), *(1,) * (values.ndim - lead))
+    return jnp.take_along_axis(values, each, axis=lead).squeeze(lead)
 
 
 def _experts(node: m.Experts, frame: Frame) -> jax.Array:

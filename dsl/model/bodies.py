@@ -73,6 +73,10 @@ def assign(statement: s.Assign, scope: Scope, carried: dict[str, Type], assigned
         guard = static(value_text.condition, scope, "a condition")
         value_text = value_text.value
     value = node(value_text, scope)
+    if isinstance(value, m.Slice) or (isinstance(value, m.StateRef) and
+                                      scope.world.states[value.name].kind != "buffer"):  # fmt: skip
+        raise scope.report("E116", f"this is read by {'`mix`' if isinstance(value, m.Slice) else 'its op'} only",
+                           value_text.span)  # fmt: skip
     if isinstance(statement.targets[0], s.Index):
         return _write(statement, value, guard, scope)
     types = value.types if isinstance(value, m.Call) else (value.type,)
@@ -203,11 +207,21 @@ def step(declared: s.Step, scope: Scope, parts: dict[str, s.Part]) -> (
     outputs = tuple(o.text for o in declared.outputs)
     if declared.name is None:
         outputs = outputs or ("logits",)
+    if declared.name is None:
+        _logits(scope, declared)
     for output in outputs:
         if output not in scope.known and output not in scope.world.damaged:
             scope.report("E120", f"the step does not assign `{output}`", declared.head)
     block = None if declared.block is None else declared.block.text
     return m.Step(name, block, outputs, tuple(body), _types(scope), span=declared.head), at_loop
+
+
+def _logits(scope: Scope, declared: s.Step) -> None:
+    """What a token is chosen from is a vector of numbers."""
+    logits = scope.known.get("logits")
+    if isinstance(logits, m.Local) and (len(logits.type.shape) != 1 or logits.type.dtype not in ("f32", "bf16")):
+        scope.report("E120", f"`logits` is one number for each token of the vocabulary, not {logits.type}",
+                     logits.span, others=(Label(declared.head, "what this step gives"),))  # fmt: skip
 
 
 def _types(scope: Scope) -> dict[str, Type]:

@@ -172,12 +172,15 @@ def _apply(name: str, args: tuple[Node, ...], given: dict[str, list[m.Static]], 
     scalars = {key: tuple(polynomial(v.expr) for v in values) for key, values in given.items()}
     operands = ops.Operands(dict(zip(op.parameters, (a.type for a in args), strict=True)), scalars)
     for parameter, arg in zip(op.parameters, args, strict=True):
-        if (parameter in op.updates | op.caches) != isinstance(arg, m.StateRef) and name != "index":
+        if isinstance(arg, m.Slice) and name in ops.table and parameter != "banks":
+            raise scope.report("E116", "only `mix` takes a range of elements", arg.span)
+        if (parameter in op.updates | op.caches) != isinstance(arg, m.StateRef):
             stored = parameter in op.updates | op.caches
             kind = "cache" if parameter in op.caches else "state"
             if stored or scope.world.states[arg.name].kind != "buffer":  # type: ignore[union-attr]
                 wrong = f"must be a {kind}" if stored else "is a state, which only the op that owns it can read"
-                raise scope.report("E116", f"`{parameter}` of `{name}` {wrong}", arg.span)
+                what = f"`{parameter}` of `{name}`" if name not in ops.HIDDEN else f"`{arg.name}`"  # type: ignore[union-attr]
+                raise scope.report("E116", f"{what} {wrong}", arg.span)
         elif parameter in op.updates | op.caches and isinstance(arg, m.StateRef):
             wanted = "cache" if parameter in op.caches else "state"
             if scope.world.states[arg.name].kind != wanted:
