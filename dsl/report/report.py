@@ -45,7 +45,20 @@ def _padding(shares: Shares) -> tuple[str, ...]:
         if each * ways != whole:
             how = f"repeated {each * ways // whole} times" if shard.repeat else f"padded to {each * ways}"
             words.append(f"{name} = {whole} over {ways} cores: {each} each, {how}")
-    return tuple(words)
+    return (*words, *_cut_groups(shares))
+
+
+def _cut_groups(shares: Shares) -> list[str]:
+    """Weights whose shares end inside a codec's group: each core that has a piece keeps the group's scale."""
+    words = []
+    for weight in shares.schedule.model.weights.values():
+        codec, whole, mine = shares.codec(weight), shares.instance.shape(weight.shape), shares.weight_shape(weight)
+        axes = (-2, -1) if codec.name == "fp8" and len(whole) > 1 else (-1,)
+        for axis in axes if codec.group else ():
+            if mine[axis] < whole[axis] and mine[axis] % codec.group:
+                words.append(f"{weight.name} = {codec}: shares of {mine[axis]} of {whole[axis]} end inside a group; "
+                             "each core keeps the group's scale")  # fmt: skip
+    return words
 
 
 def as_text(found: ScheduleReport) -> str:

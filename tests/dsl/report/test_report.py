@@ -87,6 +87,23 @@ def test_a_ring_that_does_not_fit_is_refused_with_one_that_does() -> None:
     assert reported("qwen38", ("slots = 12", f"slots = {fits + 1}"), ("rows 1, 2, 4, 8", "rows 1"))[1].found
 
 
+@pytest.mark.parametrize(
+    ("codec", "listed"),
+    [("int4 group 128", 128), ("int4 group 64", None), ("fp8 block 128", 128), ("int8 by column", None)],
+)
+def test_a_share_that_ends_inside_a_group_is_listed(codec: str, listed: int | None) -> None:
+    """1536 columns over 8 cores are 192 on each: three groups of 64, one and a half of 128."""
+    found, _ = reported(
+        "smollm2",
+        ("  target v5e 1x1\n", "  target v5e 2x4\n  mesh tp = 8\n  shard tp : ffn\n"),
+        ("down     : bf16", f"down     : {codec}"),
+        ('"mlp.down_proj.weight"', 'rounded "mlp.down_proj.weight"'),
+    )
+    lines = [line for line in found.padding if "mlp.down" in line]
+    assert bool(lines) == (listed is not None)
+    assert all("shares of 192 of 1536" in line for line in lines)
+
+
 def test_a_ring_of_any_depth_is_answered_at_once() -> None:
     """What would fit is computed, not tried slot by slot."""
     _, sink = reported("qwen38", ("slots = 12", "slots = 1099511627775"), ("rows 1, 2, 4, 8", "rows 1"))
