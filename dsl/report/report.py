@@ -54,8 +54,8 @@ def _cut_groups(shares: Shares) -> list[str]:
     for weight in shares.schedule.model.weights.values():
         codec, whole, mine = shares.codec(weight), shares.instance.shape(weight.shape), shares.weight_shape(weight)
         axes = (-2, -1) if codec.name == "fp8" and len(whole) > 1 else (-1,)
-        for axis in axes if codec.group else ():
-            if mine[axis] < whole[axis] and mine[axis] % codec.group:
+        for axis in axes:
+            if codec.group and mine[axis] < whole[axis] and mine[axis] % codec.group:
                 words.append(f"{weight.name} = {codec}: shares of {mine[axis]} of {whole[axis]} end inside a group; "
                              "each core keeps the group's scale")  # fmt: skip
     return words
