@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..diagnostics import Label, Sink, did_you_mean
 from ..model import ir as m
+from ..model.instance import Instance
 from ..model.instantiate import instantiate
 from ..text import syntax as s
 from .ir import Schedule, Speculation
@@ -81,9 +82,15 @@ def _fit(declared: s.Speculate, target: Schedule, drafter: Schedule, drafts: int
         sink.report("E212", f"`{drafter.model.name}` does not draft `{target.model.name}`", items["drafter"].span,
                     others=(Label(drafter.model.span, "declared here"),))  # fmt: skip
         return
-    if target.cores != drafter.cores:
-        parties = (Label(target.span, "target"), Label(drafter.span, "drafter"))
+    parties = (Label(target.span, "target"), Label(drafter.span, "drafter"))
+    if target.target != drafter.target:
+        sink.report("E212", f"the target runs on {target.target.name}, the drafter on {drafter.target.name}",
+                    declared.name.span, others=parties)  # fmt: skip
+    elif target.cores != drafter.cores:
         sink.report("E212", f"the target runs on {target.cores} cores, the drafter on {drafter.cores}",
+                    declared.name.span, others=parties)  # fmt: skip
+    if drafter.context < target.context:
+        sink.report("E212", f"the drafter remembers {drafter.context} tokens, the target {target.context}",
                     declared.name.span, others=parties)  # fmt: skip
     if drafts + 1 not in target.spans:
         sink.report("E212", f"{drafts} drafts are verified in a span of {drafts + 1} rows; `{target.name}` has "
@@ -98,9 +105,23 @@ def _fit(declared: s.Speculate, target: Schedule, drafter: Schedule, drafts: int
     a, b = mine.values.get("vocab"), theirs.values.get("vocab")
     if a != b:
         sink.report("E212", f"the vocabularies differ: {b} and {a}", declared.name.span)
+    for taps in drafter.model.taps.values():
+        _check_taps(taps, mine, theirs, sink)
     blocks = [step.block for step in drafter.model.steps.values() if step.block is not None]
     for block in blocks:
         length = mine.values[block]
         assert isinstance(length, int)
         if drafts > length:
             sink.report("E212", f"{drafts} drafts are verified, a block makes {length}", items["verify"].span)
+
+
+def _check_taps(taps: m.Taps, drafter: Instance, target: Instance, sink: Sink) -> None:
+    """What a drafter reads of its target is there: layers that the target runs, each once."""
+    layers, run = drafter.values[taps.layers], target.layer_parts()
+    assert isinstance(layers, tuple)
+    absent = [layer for layer in layers if layer not in run]
+    if absent:
+        runs = f"runs {min(run)} to {max(run)}" if run else "has none"
+        sink.report("E212", f"`{taps.name}` is read before layer {absent[0]}; `{target.model.name}` {runs}", taps.span)
+    elif len(set(layers)) < len(layers):
+        sink.report("E212", f"`{taps.name}` is read before a layer twice", taps.span)
