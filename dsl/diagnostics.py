@@ -9,6 +9,8 @@ from attrs import field, frozen
 
 from .source import Span
 
+MOST_WORDS = 5000
+
 
 @frozen
 class Label:
@@ -87,6 +89,7 @@ def ordered(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> tuple[str, ...]:
-    """A help line naming the nearest known word, or nothing."""
-    near = get_close_matches(word, sorted(set(known)), n=1, cutoff=0.6)
+    """A help line naming the nearest known word, or nothing; of very many words the nearest is not looked for."""
+    words = sorted(set(known))
+    near = get_close_matches(word, words, n=1, cutoff=0.6) if len(words) <= MOST_WORDS else []
     return (f"did you mean `{near[0]}`?",) if near else ()

@@ -71,6 +71,9 @@ def _config(folder: Path, sink: Sink) -> dict[str, Any] | None:
 
 
 def _json_object(path: Path, code: str, sink: Sink) -> dict[str, Any] | None:
+    if not path.is_file():
+        sink.report(code, f"`{path}` is not a file")
+        return None
     data = path.read_bytes()
     if not check_start(str(path), data, len(data), sink):
         return None

@@ -65,6 +65,12 @@ def main(argv: list[str] | None = None) -> int:
     except MksError as e:
         show(e.diagnostics)
         return 1
+    except OSError as e:
+        if debug:
+            raise
+        where = f"{e.filename}: " if e.filename else ""
+        print(f"error: {where}{e.strerror or e}", file=sys.stderr)
+        return 1
     except Exception as e:
         if debug:
             raise

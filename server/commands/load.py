@@ -133,10 +133,16 @@ def _reference(binding: Binding, name: str, rows: int, context: int, ahead: bool
     keep_compiled()
     with loading(f"Loading {name}") as progress:
         same = {alias[0]: key[0] for alias, key in binding.aliases.items()}
-        values = _values(binding, progress)
-        decoder = ReferenceDecoder(
-            binding.instance, values, rows=rows, context=context, same=same, span=SERVING_SPAN if ahead else None
-        )
+        span = SERVING_SPAN if ahead else None
+        try:
+            decoder = ReferenceDecoder(
+                binding.instance, _values(binding, progress), rows=rows, context=context, same=same, span=span
+            )
+        except (MemoryError, RuntimeError) as e:
+            if isinstance(e, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(e):
+                raise
+            raise CannotOpen(f"{rows} rows of {context} positions do not fit into memory; "
+                             "ask for fewer rows or a shorter context") from e  # fmt: skip
     if ahead:
         decoder.compile()
     return decoder

@@ -42,6 +42,8 @@ def run_once(args: argparse.Namespace) -> None:
     prompt = args.ids if args.ids is not None else _encode(opened, tokenizer, args.prompt, args.raw)
     if not prompt:
         raise CannotOpen("the prompt gives no tokens")
+    if args.logits is not None and not args.logits.absolute().parent.is_dir():
+        raise CannotOpen(f"there is no folder `{args.logits.absolute().parent}` to write the logits into")
     needed = len(prompt) + args.max_tokens
     if opened.longest is not None and needed > opened.longest:
         raise CannotOpen(

@@ -1,6 +1,7 @@
 """Folders of weights: which files count, and what is said of broken ones."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -295,3 +296,14 @@ def test_symbolic_links_are_followed(folder: Path, save_file: Save, tmp_path: Pa
 
     shutil.move(tmp_path / "blob", tmp_path / "gone")
     assert codes(folder) == ["E401"]
+
+
+def test_a_config_that_is_no_file(folder: Path, save_file: Save) -> None:
+    """A folder or a pipe in its place is said, not waited for."""
+    save_file(folder / "model.safetensors", ones("a"))
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+    assert codes(folder) == ["E414"]
+    (folder / "config.json").unlink()
+    (folder / "config.json").mkdir()
+    assert codes(folder) == ["E414"]

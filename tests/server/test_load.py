@@ -67,3 +67,17 @@ def test_what_cannot_run_by_itself_is_told() -> None:
         open_model("dspark", checkpoint=CHAT_TINY)
     with pytest.raises(CannotOpen, match="--checkpoint"):
         open_model("qwen38")
+
+
+def test_more_rows_than_memory_holds() -> None:
+    """An error that names rows and context, before anything is served."""
+    opened = open_model("qwen3", checkpoint=CHAT_TINY, sizes_from_config=True)
+    with pytest.raises(CannotOpen, match="10000000 rows of 4096 positions do not fit into memory"):
+        opened.decoder(10_000_000, 4096, False)
+
+
+def test_a_folder_for_the_logits_must_be_there(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Said before the model runs."""
+    run = ["run", "qwen3", "--checkpoint", str(CHAT_TINY), "--sizes", "config", "--ids", "1,2", "--max-tokens", "1"]
+    assert main([*run, "--logits", str(tmp_path / "nowhere" / "x.npz")]) == 1
+    assert "there is no folder" in capfd.readouterr().err

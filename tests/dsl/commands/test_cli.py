@@ -330,3 +330,14 @@ def test_shipped_template_is_a_model_of_its_own() -> None:
     file, found = parse(Source("a", TEMPLATE))
     assert found == []
     assert len(file.comments) >= 6
+
+
+def test_a_full_disk_is_said() -> None:
+    """An output that cannot be written is a message and status 1, no bug."""
+    script = "import sys; from mks.dsl.commands.cli import main; sys.exit(main())"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", script, "check", SMALL], stdout=full, stderr=subprocess.PIPE,
+                              timeout=60, text=True)  # fmt: skip
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert "bug" not in done.stderr
