@@ -54,11 +54,25 @@ def movement(declared: s.Schedule, draft: Draft) -> Movement:
             if made is not None:
                 found[Overlap].append(made)
     _twice(found, draft)
+    _moved_already(found[Prefetch], found[Stream], draft)
     return Movement(*(tuple(items) for items in found.values()))
 
 
 def _nothing(item: object) -> list[Any]:
     return []
+
+
+def _moved_already(prefetches: list[Prefetch], streams: list[Stream], draft: Draft) -> None:
+    """A weight is prefetched only where neither a stream nor the routes move it."""
+    carried = {w: g.span for stream in streams for _, groups in stream.lines for g in groups for w in g.weights}
+    chosen = {w: part for part, weights in draft.facts.experts.items() for w in weights}
+    for prefetch in prefetches:
+        if prefetch.kind == "weight" and prefetch.what in carried:
+            draft.sink.report("E202", f"a stream moves `{prefetch.what}` already", prefetch.span,
+                              others=(Label(carried[prefetch.what], "here"),))  # fmt: skip
+        elif prefetch.kind == "weight" and prefetch.what in chosen:
+            draft.sink.report("E208", f"`{prefetch.what}` is chosen by routes: nothing is known of it before",
+                              prefetch.span, helps=(f"write `fetch {chosen[prefetch.what]}.experts`",))  # fmt: skip
 
 
 def _twice(found: dict[type, list[Any]], draft: Draft) -> None:

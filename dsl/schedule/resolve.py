@@ -96,6 +96,10 @@ def resolve_schedule(declared: s.Schedule, model: m.Model, sink: Sink) -> Schedu
             _split(item, draft)
     moved = movement.movement(declared, draft)
     _unused_axes(declared, draft)
+    for prefetch in moved.prefetches:
+        if "context" in settings and prefetch.tile is not None and prefetch.tile > context:
+            sink.report("E205", f"a tile of {prefetch.tile} tokens is longer than the context, {context}",
+                        prefetch.span)  # fmt: skip
     if target is None or any(d.severity == "error" for d in sink.found[before:]):
         return None
     return Schedule(declared.name.text, model, target, topology, rows, spans, keep, context, tuple(draft.mesh.items()),
@@ -201,6 +205,9 @@ def _shard(item: s.Shard, draft: Draft) -> None:
         elif entry.option is not None and entry.option.text != "repeat":
             draft.sink.report("E206", f"unknown option `{entry.option.text}`", entry.option.span,
                               helps=("`(repeat)` lets several cores hold the same entry",))  # fmt: skip
+        elif axes and all(draft.mesh[axis] == 1 for axis in axes):
+            draft.sink.report("E207", f"one core cannot share `{name}` out", entry.span,
+                              notes=("a line that changes nothing is an error",))  # fmt: skip
         elif axes:
             draft.shards[name] = Shard(name, axes, entry.option is not None, entry.span)
 
