@@ -250,21 +250,27 @@ def _check_experts(body: Node, parameter: str, experts: Poly, scope: Scope) -> N
                                    call.span)  # fmt: skip
 
 
+def children(found: Node) -> tuple[Node, ...]:
+    """The nodes right below one, in the order of the text."""
+    match found:
+        case m.Call():
+            return found.args
+        case m.Select():
+            return (found.then, found.other)
+        case m.Let():
+            return (*(value for _, value in found.bindings), found.body)
+        case m.Experts():
+            return (found.operand, found.routes, found.body)
+        case m.Slice():
+            return (found.base,)
+    return ()
+
+
 def walk(found: Node) -> list[Node]:
     """A node and all below it, outermost first."""
     nodes, pending = [], [found]
     while pending:
         item = pending.pop()
         nodes.append(item)
-        match item:
-            case m.Call():
-                pending.extend(reversed(item.args))
-            case m.Select():
-                pending.extend((item.other, item.then))
-            case m.Let():
-                pending.extend((item.body, *(value for _, value in reversed(item.bindings))))
-            case m.Experts():
-                pending.extend((item.body, item.routes, item.operand))
-            case m.Slice():
-                pending.append(item.base)
+        pending.extend(reversed(children(item)))
     return nodes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from attrs import define, field
 
@@ -10,7 +11,7 @@ from ..diagnostics import Label, Sink
 from ..source import Span
 from . import ir as m
 from .domains import faults, is_number
-from .expressions import walk
+from .expressions import children, walk
 from .facts import Facts
 from .instance import Instance
 from .ir import Node
@@ -93,6 +94,26 @@ def _countable(instance: Instance, loop: m.Loop, sink: Sink) -> bool:
     return False
 
 
+# Conditions on the way to a node, and what they must be.
+type Choices = tuple[tuple[m.Static, bool], ...]
+
+
+def _under(node: Node, choices: Choices) -> Iterator[tuple[Node, Choices]]:
+    yield node, choices
+    if isinstance(node, m.Select):
+        yield from _under(node.then, (*choices, (node.condition, True)))
+        yield from _under(node.other, (*choices, (node.condition, False)))
+        return
+    for child in children(node):
+        yield from _under(child, choices)
+
+
+def _may_fail(node: Node) -> bool:
+    if isinstance(node, m.Call):
+        return bool(node.options) or node.op == "index" or any(isinstance(a, m.StateRef) for a in node.args)
+    return isinstance(node, m.Static | m.Select | m.Slice)
+
+
 @define
 class _Pass:
     """One pass of a step, layer by layer: which elements of each buffer are written so far."""
@@ -101,7 +122,7 @@ class _Pass:
     sink: Sink
     written: dict[str, set[int]] = field(factory=dict)
     told: set[int] = field(factory=set)
-    nodes: dict[int, list[Node]] = field(factory=dict)
+    nodes: dict[int, list[tuple[Node, Choices]]] = field(factory=dict)
     checked: set[int] = field(factory=set)
 
     def step(self, name: str, step: m.Step) -> None:
@@ -124,9 +145,10 @@ class _Pass:
         """Reads first, then the write."""
         if not isinstance(statement, m.Assign | m.Write):
             return
-        for node in self._interesting(statement):
-            self.read(node, layer, row)
         taken = statement.guard is None or bool(self.instance.value(statement.guard, layer, row))
+        for node, choices in self._interesting(statement) if taken else ():
+            if all(bool(self.instance.value(condition, layer, row)) == wanted for condition, wanted in choices):
+                self.read(node, layer, row)
         if isinstance(statement, m.Write) and taken and isinstance(statement.index, m.Static):
             at = self.instance.value(statement.index, layer, row)
             length = self._length(statement.state)
@@ -135,13 +157,10 @@ class _Pass:
             else:
                 self.written.setdefault(statement.state, set()).add(at)
 
-    def _interesting(self, statement: m.Assign | m.Write) -> list[Node]:
-        """What may fail: scalars, choices, and reads of buffers."""
+    def _interesting(self, statement: m.Assign | m.Write) -> list[tuple[Node, Choices]]:
+        """What may fail: scalars, choices, and reads of buffers, each with the choices that lead to it."""
         if id(statement) not in self.nodes:
-            found: list[Node] = [n for n in walk(statement.value) if isinstance(n, m.Static | m.Select | m.Slice) or (
-                isinstance(n, m.Call) and (n.options or n.op == "index"
-                                           or any(isinstance(a, m.StateRef) for a in n.args)))]  # fmt: skip
-            self.nodes[id(statement)] = found
+            self.nodes[id(statement)] = [(n, choices) for n, choices in _under(statement.value, ()) if _may_fail(n)]
         return self.nodes[id(statement)]
 
     def read(self, node: Node, layer: int | None, row: int | None) -> None:
