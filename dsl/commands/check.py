@@ -52,6 +52,8 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.adopt and args.config is None and args.checkpoint is None:
         parser.error("--adopt takes the sizes from --config or --checkpoint; neither is given")
+    if len(dict(args.size)) < len(args.size):
+        parser.error("--size gives one size twice")
     return check(args)
 
 

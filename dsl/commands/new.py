@@ -97,6 +97,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("name", metavar="NAME", help="the file, with or without .mks")
     args = parser.parse_args(argv)
     path = Path(args.name if args.name.endswith(".mks") else f"{args.name}.mks")
+    if not re.search(r"[^\W\d]", path.stem):
+        return _refused(f"`{args.name}` is no name for a definition: it has no letter")
     name = re.sub(r"\W", "_", path.stem)
     text = TEMPLATE.replace("NAME", f"_{name}" if name[:1].isdigit() else name)
     try:

@@ -53,6 +53,8 @@ def _guarded(parser: argparse.ArgumentParser, argv: list[str], work: Callable[[a
     """
     try:
         args = parser.parse_args(argv)
+        if len(dict(args.size)) < len(args.size):
+            parser.error("--size gives one size twice")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
     try:

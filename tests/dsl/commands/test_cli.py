@@ -341,3 +341,19 @@ def test_a_full_disk_is_said() -> None:
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
     assert "bug" not in done.stderr
+
+
+def test_a_size_is_given_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Twice is wrong usage, for every command that takes sizes."""
+    for command in (["check", SMALL], ["run", "smollm2", "--ids", "1"], ["serve", "smollm2"]):
+        assert cli.main([*command, "--size", "layers=2", "--size", "layers=3"]) == 2
+        assert "twice" in capsys.readouterr().err
+
+
+def test_new_wants_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A name without a letter is refused and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    for name in (".", "..", "1"):
+        assert cli.main(["new", name]) == 1
+        assert "no letter" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
