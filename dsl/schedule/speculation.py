@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ..diagnostics import Label, Sink, did_you_mean
 from ..model import ir as m
+from ..model.expressions import walk
+from ..model.facts import Facts
 from ..model.instance import Instance
 from ..model.instantiate import instantiate
 from ..text import syntax as s
@@ -102,8 +104,11 @@ def _fit(declared: s.Speculate, target: Schedule, drafter: Schedule, drafts: int
     mine, theirs = (instantiate(x.model)[0] for x in (drafter, target))
     if mine is None or theirs is None:
         return
-    a, b = mine.values.get("vocab"), theirs.values.get("vocab")
-    if a != b:
+    a, b = _vocabulary(mine), _vocabulary(theirs)
+    if a is None:
+        sink.report("E212", f"`{drafter.model.name}` proposes no token: none of its steps takes an `argmax`",
+                    items["drafter"].span, others=(Label(drafter.model.span, "declared here"),))  # fmt: skip
+    elif a != b:
         sink.report("E212", f"the vocabularies differ: {b} and {a}", declared.name.span)
     for taps in drafter.model.taps.values():
         _check_taps(taps, mine, theirs, sink)
@@ -113,6 +118,19 @@ def _fit(declared: s.Speculate, target: Schedule, drafter: Schedule, drafts: int
         assert isinstance(length, int)
         if drafts > length:
             sink.report("E212", f"{drafts} drafts are verified, a block makes {length}", items["verify"].span)
+
+
+def _vocabulary(instance: Instance) -> int | None:
+    """Among how many tokens a model chooses: its logits' length, or that of what a drafter's `argmax` reads."""
+    main = instance.model.steps.get("")
+    if main is not None and "logits" in main.types:
+        return instance.length(main.types["logits"].shape[0])
+    for body in Facts(instance.model).bodies.values():
+        for statement in body:
+            for node in walk(statement.value):
+                if isinstance(node, m.Call) and node.op == "argmax":
+                    return instance.length(node.args[0].type.shape[0])
+    return None
 
 
 def _check_taps(taps: m.Taps, drafter: Instance, target: Instance, sink: Sink) -> None:
