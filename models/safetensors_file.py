@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -49,6 +50,9 @@ def drop_pages(mapped: mmap.mmap, begin: int, nbytes: int) -> None:
 def map_file(path: Path, sink: Sink) -> mmap.mmap | None:
     """A file's bytes as a read-only map."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+            sink.report("E401", f"`{path}` is not a file")
+            return None
         with path.open("rb") as file:
             if path.stat().st_size == 0:
                 check_start(str(path), b"", 0, sink)

@@ -307,3 +307,12 @@ def test_a_config_that_is_no_file(folder: Path, save_file: Save) -> None:
     (folder / "config.json").unlink()
     (folder / "config.json").mkdir()
     assert codes(folder) == ["E414"]
+
+
+def test_weights_that_are_no_file(folder: Path) -> None:
+    """A pipe in the place of weights is said, not waited for."""
+    os.mkfifo(folder / "model.safetensors")
+    assert codes(folder) == ["E401"]
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.gguf")
+    assert codes(folder / "model.gguf") == ["E401"]
