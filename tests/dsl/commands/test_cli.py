@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -303,15 +304,27 @@ def test_check_starts_without_heavy_imports() -> None:
 
 
 def test_check_is_quick() -> None:
-    """The whole process that checks the largest definition takes less than 0.4 s of a processor."""
+    """The whole process that checks the largest definition takes 0.3 s of a processor, twice that on a busy machine."""
     used = []
-    for _ in range(3):
+    for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert mks("check", str(FOLDER / "kimi_k3.mks")).returncode == 0
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
-    assert min(used) < 0.4
+    assert min(used) < 0.6
+
+
+@pytest.mark.slow
+def test_check_takes_less_than_four_tenths_of_a_second() -> None:
+    """The same by the clock; needs a machine that does nothing else."""
+    taken = []
+    for _ in range(9):
+        start = time.perf_counter()
+        assert mks("check", str(FOLDER / "kimi_k3.mks")).returncode == 0
+        taken.append(time.perf_counter() - start)
+
+    assert min(taken) < 0.4
 
 
 def test_files_with_any_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -274,14 +274,18 @@ def test_long_files_take_no_more_than_their_length(piece: str, count: int) -> No
     """Errors in a long file take time in proportion to its length."""
 
     def seconds(times: int) -> float:
-        start = time.process_time()
-        _, found = read("mks 1\n" + piece * times)
-        assert len(found) >= count * times // 1000
-        return time.process_time() - start
+        """The best of three, as others use the machine too."""
+        taken = []
+        for _ in range(3):
+            start = time.process_time()
+            _, found = read("mks 1\n" + piece * times)
+            assert len(found) >= count * times // 1000
+            taken.append(time.process_time() - start)
+        return min(taken)
 
     seconds(10)
 
-    assert seconds(4000) < 12 * max(seconds(1000), 0.05)
+    assert seconds(4000) < 12 * max(seconds(1000), 0.05)  # sixteen times, were it quadratic
 
 
 def answers(text: str) -> None:
