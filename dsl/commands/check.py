@@ -14,6 +14,7 @@ from ..diagnostics import Diagnostic, Label, Sink, did_you_mean, ordered
 from ..render import as_json, render_all, style_for, summary
 from ..source import Source, Span
 from ..text.files import decode_source, read_source
+from .sizes import add_sizes
 
 if TYPE_CHECKING:
     from ..compile import Definition
@@ -47,25 +48,12 @@ def main(argv: list[str]) -> int:
     config.add_argument("--checkpoint", metavar="DIR", type=Path, help="compare the sizes with DIR/config.json")
     config.add_argument("--config", metavar="JSON", type=Path, help="compare the sizes with this config")
     parser.add_argument("--adopt", action="store_true", help="take the sizes from the config instead of comparing")
-    parser.add_argument("--size", metavar="NAME=VALUE", action="append", default=[], type=_size, help="another size")
+    add_sizes(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args(argv)
     if args.adopt and args.config is None and args.checkpoint is None:
         parser.error("--adopt takes the sizes from --config or --checkpoint; neither is given")
-    if len(dict(args.size)) < len(args.size):
-        parser.error("--size gives one size twice")
     return check(args)
-
-
-def _size(text: str) -> tuple[str, int | float]:
-    """`layers=2`."""
-    name, equal, value = text.partition("=")
-    try:
-        if not (equal and name.strip()):
-            raise ValueError
-        return name.strip(), int(value) if value.strip().lstrip("-").isdigit() else float(value)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"`{text}` is not NAME=VALUE, as in layers=2") from None
 
 
 @define
@@ -134,7 +122,7 @@ def _resize(name: str, instances: dict[str, Instance], config: Any, args: argpar
     from ..model.proofs import check_instance
 
     model = instances.pop(name).model
-    made, found = instantiate(model, config=config, overrides=dict(args.size), adopt=args.adopt)
+    made, found = instantiate(model, config=config, overrides=args.size, adopt=args.adopt)
     sink = Sink(found)
     if made is not None and check_instance(made, sink):
         instances[name] = made

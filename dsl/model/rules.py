@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from .ir import Type
 from .shapes import Poly, Shape, product, show
@@ -29,10 +29,6 @@ class Operands:
     def shape(self, parameter: str) -> Shape:
         """An operand's shape."""
         return self.types[parameter].shape
-
-    def with_results(self, results: tuple[Type, ...]) -> Operands:
-        """The same with the rule's answer, for costs."""
-        return evolve(self, results=results)
 
 
 def _f32(*axes: Poly) -> tuple[Type, ...]:

@@ -44,14 +44,3 @@ def number(low: float, high: float) -> Callable[[str], float]:
         return value
 
     return parse
-
-
-def size(text: str) -> tuple[str, int | float]:
-    """A size and its value."""
-    name, equals, value = text.partition("=")
-    try:
-        if not equals or not name.isidentifier():
-            raise ValueError
-        return name, int(value) if value.lstrip("-").isdecimal() else float(value)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, as in layers=2") from None

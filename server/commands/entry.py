@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from ...dsl.commands.sizes import add_sizes
 from ..api.errors import ApiError
 from ..text.files import UnreadableFile
-from .argtypes import count, ids, number, size
+from .argtypes import count, ids, number
 from .load import CannotOpen
 from .serve_options import EXAMPLES, add_options
 
@@ -53,8 +54,6 @@ def _guarded(parser: argparse.ArgumentParser, argv: list[str], work: Callable[[a
     """
     try:
         args = parser.parse_args(argv)
-        if len(dict(args.size)) < len(args.size):
-            parser.error("--size gives one size twice")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
     try:
@@ -106,7 +105,7 @@ def _parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
     parser.add_argument("--dtype", choices=["f32", "bf16", "auto"], default="f32", help="what the model's bf16 means: "
                         "f32 is exact and fastest on most CPUs, bf16 takes half the memory, auto follows the "
                         "checkpoint (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--size", metavar="NAME=VALUE", type=size, action="append", default=[], help="set one size")
+    add_sizes(parser)
     parser.add_argument(
         "--backend", choices=["reference", "pallas"], default="reference", help="(default: %(default)s)"
     )

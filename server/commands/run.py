@@ -33,7 +33,7 @@ def run_once(args: argparse.Namespace) -> None:
         args.model,
         checkpoint=args.checkpoint,
         sizes_from_config=args.sizes == "config",
-        sizes=dict(args.size),
+        sizes=args.size,
         backend=args.backend,
         dtype=args.dtype,
     )

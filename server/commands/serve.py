@@ -43,7 +43,7 @@ def serve_model(args: argparse.Namespace) -> None:
         args.model,
         checkpoint=args.checkpoint,
         sizes_from_config=args.sizes == "config",
-        sizes=dict(args.size),
+        sizes=args.size,
         backend=args.backend,
         dtype=args.dtype,
     )
