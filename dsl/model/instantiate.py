@@ -90,6 +90,9 @@ class _Values:
             text = f"{float(value):g}" if not isinstance(value, int) else str(value)
             self.sink.report("E113", f"a size must be a positive whole number; `{size.name}` is {text}", size.span)
             return 1
+        if isinstance(value, float) and not math.isfinite(value):
+            self.sink.report("E112", f"`{size.name}` must be a finite number, not {value}", size.span)
+            return 1
         return value
 
     def _list(self, declared: m.LayerList) -> Value:

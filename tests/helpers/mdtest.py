@@ -132,7 +132,7 @@ def diagnostics(case: Case, folder: Path) -> tuple[list[Diagnostic], dict[str, s
     if case.config is not None:
         config = folder / "config.json"
         config.write_text(case.config[1], "utf-8")
-    size = [(name, int(value)) for name, _, value in [given["size"].partition("=")]] if "size" in given else []
+    size = {name: int(value) for name, _, value in [given["size"].partition("=")]} if "size" in given else {}
     answer = Answer()
     args = Namespace(
         file="main.mks",

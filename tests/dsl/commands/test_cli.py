@@ -370,3 +370,10 @@ def test_new_wants_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         assert cli.main(["new", name]) == 1
         assert "no letter" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1e999"])
+def test_constants_are_finite(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A constant that is no finite number is refused, not computed with."""
+    assert cli.main(["check", SMALL, "--size", f"eps={value}"]) == 1
+    assert "error[E112]: `eps` must be a finite number" in capsys.readouterr().out
