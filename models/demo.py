@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
@@ -128,8 +129,9 @@ def _publish(part: Path, folder: Path) -> None:
 def _sweep(parent: Path) -> None:
     """Remove what interrupted conversions left behind."""
     for left in parent.glob(".*.part"):
-        if time.time() - left.stat().st_mtime > _DAY:
-            shutil.rmtree(left, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another process has finished it, or swept it, since it was listed
+            if time.time() - left.stat().st_mtime > _DAY:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _widened(

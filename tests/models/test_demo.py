@@ -142,6 +142,18 @@ def test_interrupted_conversions_are_swept(package: Path, tmp_path: Path) -> Non
     assert fresh.exists()
 
 
+def test_a_conversion_that_vanishes_is_no_fault(package: Path, tmp_path: Path) -> None:
+    """What another process finishes between the listing and the look at its age, as this link looks, is left alone."""
+    gone = tmp_path / "cache" / "mks" / "checkpoints" / ".small-1.part"
+    gone.parent.mkdir(parents=True)
+    gone.symlink_to(tmp_path / "gone")
+
+    folder, found = demo.default_checkpoint("small")
+
+    assert not found
+    assert converted(folder).is_dir()
+
+
 def test_a_failed_conversion_leaves_nothing(package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A full disk is an error with the folder's name, and no half-made folder is found later."""
 
