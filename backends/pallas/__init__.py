@@ -1,0 +1,1 @@
+"""Programs as one Pallas call: interpreted on a CPU, or compiled for TPUs, attached or not."""

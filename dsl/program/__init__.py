@@ -1,0 +1,1 @@
+"""What one core does in one step: everything that moves is explicit."""
