@@ -1,0 +1,217 @@
+"""A kernel of several collectives in a row, run on virtual cores or compiled for real ones: a child process's program.
+
+`python -m helpers.exchanging run` reads a list of cases as JSON and answers, for each, `ok` or what was wrong;
+`… compile` reads `{"topology": …, "cases": […]}` and answers with the VMEM that the compiler gives each kernel.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+if __name__ == "__main__" and sys.argv[1] == "run":
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+from attrs import evolve, frozen
+from jax.experimental import pallas as pl
+from jax.experimental import topologies
+from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import AbstractDevice, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, use_abstract_mesh
+
+from mks.backends.pallas import collectives
+from mks.backends.pallas.peers import Cores, barrier, collective_id
+from mks.dsl.program import exchange as x
+
+AXES = ("a", "b")
+
+
+@frozen
+class Case:
+    """`steps` collectives of one kind; `over` is the axes' names, `mode` the interpreter's, `parity` how it goes on."""
+
+    kind: str
+    mesh: tuple[int, ...]
+    over: str = ""
+    by: str = "direct"
+    wire: str = "f32"
+    rows: int = 1
+    width: int = 64
+    steps: int = 3
+    mode: str = "eager"
+    parity: str = "loop"  # `loop`: traced, in a loop; `static`: unrolled; `stuck`: always 0, which is wrong
+
+    @property
+    def cores(self) -> Cores:
+        """The cores that each collective runs over."""
+        mesh = tuple(zip(AXES, self.mesh, strict=False))
+        return Cores(mesh, tuple(self.over) or tuple(name for name, _ in mesh))
+
+    @property
+    def exchange(self) -> x.Exchange:
+        """Its description."""
+        count = self.cores.count
+        if self.kind == "all_reduce":
+            return x.all_reduce(self.by, count, self.rows, self.width, self.wire)
+        if self.kind == "all_gather":
+            return x.all_gather(count, self.rows, self.width, self.wire)
+        return x.argmax(count, self.rows)
+
+
+def shapes(case: Case) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of a core's parts and its results: f32 and int32 alike."""
+    width = case.width if case.kind != "argmax" else 1
+    return (case.steps, case.rows, width), (case.steps, case.rows, width * (1, case.cores.count)[case.kind == "all_gather"])
+
+
+def kernel(case: Case, interpreted: bool):
+    """The call that exchanges `[steps, rows, width]` parts and their ids."""
+    exchange, cores = case.exchange, case.cores
+    everyone = evolve(cores, axes=tuple(name for name, _ in cores.mesh))
+
+    def one(step, parity, part, ids, out, chosen, refs):
+        pending = collectives.start(exchange, cores, refs, parity, part[step], ids[step])
+        if case.kind == "argmax":
+            out[step], chosen[step] = collectives.finish_argmax(pending)
+        elif case.kind == "all_gather":
+            out[step] = collectives.finish_all_gather(pending)
+        else:
+            out[step] = collectives.finish_all_reduce(pending)
+
+    def body(part, ids, out, chosen, *refs):
+        chosen[...] = jnp.zeros(chosen.shape, jnp.int32)
+        barrier(everyone)
+        if case.parity == "static":
+            for step in range(case.steps):
+                one(step, step & 1, part, ids, out, chosen, refs)
+        else:
+            jax.lax.fori_loop(
+                0, case.steps,
+                lambda step, _: one(step, step & 1 if case.parity == "loop" else 0, part, ids, out, chosen, refs), None,
+            )  # fmt: skip
+
+    _, results = shapes(case)
+    mode = pltpu.InterpretParams(dma_execution_mode=case.mode, detect_races=True, uninitialized_memory="nan")
+    return pl.pallas_call(
+        body,
+        out_shape=(jax.ShapeDtypeStruct(results, jnp.float32), jax.ShapeDtypeStruct((*results[:2], 1), jnp.int32)),
+        in_specs=[pl.BlockSpec(memory_space=pltpu.VMEM)] * 2,
+        out_specs=(pl.BlockSpec(memory_space=pltpu.VMEM),) * 2,
+        scratch_shapes=collectives.scratch(exchange),
+        compiler_params=pltpu.CompilerParams(collective_id=collective_id(everyone, 3), vmem_limit_bytes=16 << 20),
+        interpret=mode if interpreted else False,
+    )
+
+
+def sharded(case: Case, mesh: Mesh, interpreted: bool):
+    """Over `[cores, …]` arrays."""
+    call = kernel(case, interpreted)
+
+    def local(part, ids):
+        out, chosen = call(part[0], ids[0])
+        return out[None], chosen[None]
+
+    spec = PartitionSpec(mesh.axis_names)
+    return jax.shard_map(local, mesh=mesh, in_specs=(spec, spec), out_specs=(spec, spec), check_vma=False)
+
+
+def parts(case: Case) -> tuple[np.ndarray, np.ndarray]:
+    """Parts with rounding in every sum, ids with equal values among them."""
+    rng = np.random.default_rng(7)
+    shape = (int(np.prod(case.mesh)), *shapes(case)[0])
+    values = rng.normal(size=shape) * 10.0 ** rng.integers(-3, 3, shape)
+    ids = rng.permutation(1 << 20)[: shape[0] * case.steps * case.rows].reshape(*shape[:3], 1) + (1 << 30)
+    if case.kind == "argmax":
+        values = rng.integers(0, 3, shape)
+    return values.astype(np.float32), ids.astype(np.int32)
+
+
+def wired(value: np.ndarray, wire: str) -> np.ndarray:
+    """As it arrives."""
+    return value.astype(ml_dtypes.bfloat16).astype(np.float32) if wire == "bf16" else value
+
+
+def total(terms: np.ndarray) -> np.ndarray:
+    """The sum over the first axis, term by term."""
+    found = terms[0]
+    for term in terms[1:]:
+        found = found + term
+    return found
+
+
+def expected(case: Case, values: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What one group of cores must all hold, of the parts of its cores in the order of ranks."""
+    none = np.zeros((*shapes(case)[1][:2], 1), np.int32)
+    if case.kind == "argmax":
+        best = values.max(0)
+        return best, np.where(values == best, ids, np.iinfo(np.int32).max).min(0)
+    arrived = wired(values, case.wire)
+    if case.kind == "all_gather":
+        return np.concatenate(list(arrived), -1), none
+    if case.by == "direct":
+        return total(arrived), none
+    if case.by == "two_level":
+        arrived = wired(arrived[::2] + arrived[1::2], case.wire)
+    return wired(total(arrived), case.wire), none
+
+
+def run(case: Case) -> str:
+    """`ok`, or what is wrong with the results, or the name of the interpreter's objection."""
+    values, ids = parts(case)
+    count = len(values)
+    mesh = Mesh(np.array(jax.devices()[:count]).reshape(case.mesh), AXES[: len(case.mesh)])
+    try:
+        out, chosen = map(np.asarray, jax.jit(sharded(case, mesh, True))(values, ids))
+    except Exception as error:
+        pltpu.reset_tpu_interpret_mode_state()
+        return "race" if "race" in str(error).lower() else repr(error)[:500]
+    ranks = np.arange(count).reshape(case.mesh)
+    groups = ranks.reshape(1, -1) if not case.over else ranks if case.over == AXES[len(case.mesh) - 1] else ranks.T
+    for group in groups:
+        best, which = expected(case, values[group], ids[group])
+        for core in group:
+            if out[core].tobytes() != best.tobytes() or (chosen[core] != which).any():
+                return f"core {core} differs by {np.abs(out[core] - best).max()}, ids at {(chosen[core] != which).sum()}"
+    return "ok"
+
+
+def compiled(case: Case, topology: str) -> int:
+    """Bytes of VMEM that the compiler gives the kernel, for the topology's devices."""
+    devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+    names = AXES[: len(case.mesh)]
+    mesh = Mesh(np.array(devices).reshape(case.mesh), names)
+    sharding = NamedSharding(mesh, PartitionSpec(names))
+    shape = shapes(case)[0]
+    given = [jax.ShapeDtypeStruct((len(devices), *s), d, sharding=sharding)
+             for s, d in ((shape, jnp.float32), ((*shape[:2], 1), jnp.int32))]  # fmt: skip
+    chip = AbstractDevice(device_kind=devices[0].device_kind, num_cores=devices[0].num_cores, platform="tpu")
+    with use_abstract_mesh(AbstractMesh(case.mesh, names, (AxisType.Auto,) * len(names), abstract_device=chip)):
+        done = jax.jit(lambda *a: sharded(case, mesh, False)(*a)).trace(*given).lower(lowering_platforms=("tpu",)).compile()
+    text = done.as_text()
+    assert text.count("tpu_custom_call") == 1, text
+    return int(text.split('"used_scoped_memory_configs":[{"memory_space":"1","offset":"0","size":"')[1].split('"')[0])
+
+
+def main() -> None:
+    """Answer the cases on standard input."""
+    logging.disable(logging.WARNING)
+    asked = json.load(sys.stdin)
+    if sys.argv[1] == "run":
+        print(json.dumps([run(_case(c)) for c in asked]))
+    else:
+        print(json.dumps([compiled(_case(c), asked["topology"]) for c in asked["cases"]]))
+
+
+def _case(given: dict) -> Case:
+    return Case(**given | {"mesh": tuple(given["mesh"])})
+
+
+if __name__ == "__main__":
+    main()
