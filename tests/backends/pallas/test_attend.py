@@ -24,8 +24,8 @@ SIZE = 128
 
 def kernel(b: int, h: int, n: int, t: int, scale: float, last: int | None, exact: bool = False,
            interpret: bool = False) -> Callable:  # fmt: skip
-    """Rows of queries over caches that lie whole in VMEM: `[B]`, `[B, h, w]`, `[B, kv, w]`, `[B, kv, n]` and the
-    tiles `[B, tiles, kv, t, w]`, `[B, tiles, kv, t, n]` to `[B, h, n]`."""
+    """Rows of queries over caches in VMEM, of each row or one for all: `[B]`, `[B, h, w]`, `[B, kv, w]`, `[B, kv, n]`
+    and the tiles `[B or 1, tiles, kv, t, w]`, `[B or 1, tiles, kv, t, n]` to `[B, h, n]`."""
 
     def body(position, q, k, v, keys, values, out):
         def row(r, _):
@@ -34,7 +34,8 @@ def kernel(b: int, h: int, n: int, t: int, scale: float, last: int | None, exact
             first = 0 if last is None else jnp.maximum(at - last + 1, 0) // t
 
             def one(i, so_far):
-                return tile(so_far, queries, keys.at[r, i], values.at[r, i], i * t, at, scale, last)
+                of = r if keys.shape[0] == b else 0
+                return tile(so_far, queries, keys.at[of, i], values.at[of, i], i * t, at, scale, last)
 
             out[r] = result(lax.fori_loop(first, (at + t - 1) // t, one, own(queries, k[r], v[r], scale)))
             return 0
@@ -122,7 +123,7 @@ def test_large_scores() -> None:
 def compiles(target: str, b: int, h: int, kv: int, w: int, dtype, last: int | None) -> str:
     """The compiled text of `kernel` with tiles of 256."""
     kinds = [((b,), jnp.int32), ((b, h, w), jnp.float32), *[((b, kv, w), jnp.float32)] * 2]
-    kinds += [((b, 2, kv, 256, w), dtype)] * 2
+    kinds += [((1, 2, kv, 256, w), dtype)] * 2
     return compile_for(target, kernel(b, h, w, 256, w**-0.5, last), [jax.ShapeDtypeStruct(*kind) for kind in kinds])
 
 
