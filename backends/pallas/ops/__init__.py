@@ -1,0 +1,43 @@
+"""The ops, by the names of the registry. An installed package adds some through the entry-point group `mks.pallas`.
+
+An op is a plain function that runs inside a kernel: values are f32 `[B, *shape]` of B rows, vectors of weights
+`[1, n]`, scalars Python numbers by name. One that updates states takes those of its rows, and returns its value and
+then their new values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from . import elementwise
+from .argmax import argmax
+from .causal_conv import causal_conv
+from .concat import concat
+from .flat import flat
+from .heads import heads
+from .l2_norm import l2_norm
+from .rms_norm import rms_norm
+from .rope import rope
+from .softmax import softmax
+from .split import split
+
+_ELEMENTWISE = "add sub mul div pow max min neg exp tanh sigmoid silu softplus sqrt f32 mask".split()
+
+table: dict[str, Callable[..., Any]] = {name: getattr(elementwise, name) for name in _ELEMENTWISE}
+table |= {
+    f.__name__: f for f in (argmax, causal_conv, concat, flat, heads, l2_norm, rms_norm, rope, softmax, split)
+}  # fmt: skip
+
+
+@cache
+def _installed() -> Mapping[str, Callable[..., Any]]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point.load() for point in entry_points(group="mks.pallas")}
+
+
+def find(name: str) -> Callable[..., Any]:
+    """An op's implementation; installed packages are asked only for what is not built in. Raises `KeyError`."""
+    return table.get(name) or _installed()[name]
