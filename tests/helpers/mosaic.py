@@ -15,7 +15,7 @@ TOPOLOGIES = {"v5e": "v5e:2x2", "v6e": "v6e:2x2", "v5p": "v5p:2x2x1", "tpu7x": "
 
 def compile_for(target: str, kernel: Callable, arguments: Sequence[jax.ShapeDtypeStruct]) -> str:
     """The compiled program's text, or the compiler's exception."""
-    with mock.patch.dict(os.environ, TPU_SKIP_MDS_QUERY="1"):
+    with mock.patch.dict(os.environ, TPU_SKIP_MDS_QUERY="1", ALLOW_MULTIPLE_LIBTPU_LOAD="1"):
         device = topologies.get_topology_desc(platform="tpu", topology_name=TOPOLOGIES[target]).devices[0]
     kind = AbstractDevice(device_kind=device.device_kind, num_cores=device.num_cores, platform="tpu")
     placed = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=SingleDeviceSharding(device)) for a in arguments]
