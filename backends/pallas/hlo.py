@@ -1,0 +1,152 @@
+"""Reading compiled HLO: what a kernel used of VMEM, and what XLA copies round it."""
+
+from __future__ import annotations
+
+import re
+from math import prod
+
+from attrs import frozen
+
+# What moves or rewrites a whole array. Views (`bitcast`, `get-tuple-element`) and updates in place are none of these.
+MOVES = frozenset(
+    "copy copy-start slice-start dynamic-slice-start transpose reshape reverse convert concatenate pad".split()
+)
+
+_INSTRUCTION = re.compile(r"^[ \t]*(?:ROOT )?%(\S+) = ", re.MULTILINE)
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%(\S+) \(.*\{$", re.MULTILINE)
+_OPCODE = re.compile(r" ([a-z][a-z0-9-]*)\(")
+_ARRAY = re.compile(r"\b([a-z][a-z0-9]*)\[([\d,]*)\](?:\{([^}]*)\})?")
+_SPACE = re.compile(r"S\((\d+)\)")
+_OPERAND = re.compile(r"%([^\s,()]+)")
+_USED = re.compile(r'"used_scoped_memory_configs":\[([^\]]*)\]')
+_VMEM = re.compile(r'"memory_space":"1","offset":"\d+","size":"(\d+)"')
+_OP_NAME = re.compile(r'op_name="([^"]*)"')
+
+
+@frozen
+class Array:
+    """A type in HLO. `space` 0 is HBM, 1 is VMEM; `nbytes` is without padding."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    space: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        return -(-prod(self.shape) * _bits(self.dtype) // 8)
+
+
+@frozen
+class Instruction:
+    """One instruction: `results` are the arrays of its type, in order; `source` is JAX's name of the operation."""
+
+    name: str
+    opcode: str
+    computation: str
+    results: tuple[Array, ...]
+    operands: tuple[str, ...]
+    source: str
+    text: str
+
+
+@frozen
+class Move:
+    """An array that XLA moves or rewrites, and where in the program."""
+
+    opcode: str
+    array: Array
+    computation: str
+    name: str
+    source: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are written."""
+        return self.array.nbytes
+
+    def __str__(self) -> str:
+        place = " into VMEM" if self.array.space == 1 else ""
+        shape = ",".join(map(str, self.array.shape))
+        return f"{self.opcode} of {self.array.dtype}[{shape}]{place}, {self.nbytes} bytes, in {self.computation}"
+
+
+@frozen
+class Kernel:
+    """A Mosaic kernel's call. `vmem` is what the compiler used of VMEM for it, in bytes; `operands` as it gets them."""
+
+    name: str
+    vmem: int
+    communicates: bool
+    operands: tuple[Array, ...]
+    source: str
+
+    @property
+    def promoted(self) -> tuple[Array, ...]:
+        """Operands that XLA placed in VMEM before the call."""
+        return tuple(array for array in self.operands if array.space == 1)
+
+
+def instructions(text: str) -> tuple[Instruction, ...]:
+    """All instructions of all computations, also those inside fusions and asynchronous calls."""
+    heads = [(m.start(), m[1]) for m in _COMPUTATION.finditer(text)]
+    starts = [*_INSTRUCTION.finditer(text)]
+    ends = [m.start() for m in starts[1:]] + [len(text)]
+    found, at, computation = [], 0, ""
+    for match, end in zip(starts, ends, strict=True):
+        while at < len(heads) and heads[at][0] < match.start():
+            computation = heads[at][1]
+            at += 1
+        body = text[match.end() : end]
+        opcode = _OPCODE.search(" " + body)
+        if opcode is None:
+            continue
+        types, rest = body[: opcode.start()], body[opcode.end() - 1 :]
+        source = _OP_NAME.search(rest)
+        found.append(Instruction(match[1], opcode[1], computation, _arrays(types),
+                                 tuple(_OPERAND.findall(rest.partition(")")[0])), source[1] if source else "",
+                                 body))  # fmt: skip
+    return tuple(found)
+
+
+def moves(text: str) -> tuple[Move, ...]:
+    """Everything that is copied, transposed, converted or otherwise written anew as a whole, outside kernels."""
+    return tuple(
+        Move(each.opcode, each.results[0], each.computation, each.name, each.source)
+        for each in instructions(text)
+        if each.opcode in MOVES and each.results
+    )
+
+
+def copies_at_least(text: str, nbytes: int) -> list[Move]:
+    """The moves of arrays of `nbytes` bytes or more, largest first: for a step none as large as a weight or a cache."""
+    return sorted((move for move in moves(text) if move.nbytes >= nbytes), key=lambda move: -move.nbytes)
+
+
+def kernels(text: str) -> tuple[Kernel, ...]:
+    """The calls of Mosaic kernels, in the order of the text."""
+    found = instructions(text)
+    defined = {(each.computation, each.name): each for each in found}
+    calls = []
+    for each in found:
+        if each.opcode == "custom-call" and 'custom_call_target="tpu_custom_call"' in each.text:
+            sources = (defined.get((each.computation, name)) for name in each.operands)
+            operands = tuple(source.results[0] for source in sources if source is not None and source.results)
+            used = _USED.search(each.text)
+            vmem = sum(map(int, _VMEM.findall(used[1]))) if used else 0
+            communicates = '"has_communication":true' in each.text
+            calls.append(Kernel(each.name, vmem, communicates, operands, each.source))
+    return tuple(calls)
+
+
+def _arrays(types: str) -> tuple[Array, ...]:
+    found = []
+    for dtype, shape, layout in _ARRAY.findall(types):
+        space = _SPACE.search(layout)
+        found.append(Array(dtype, tuple(int(n) for n in shape.split(",") if n), int(space[1]) if space else 0))
+    return tuple(found)
+
+
+def _bits(dtype: str) -> int:
+    width = re.search(r"\d+", dtype)
+    return int(width[0]) if width else 8  # `pred` and `token` name no width
