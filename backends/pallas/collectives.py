@@ -56,7 +56,12 @@ def scratch(exchange: Exchange) -> tuple[object, ...]:
 
 
 def start(
-    exchange: Exchange, cores: Cores, refs: Sequence[Ref], parity: Scalar, value: jax.Array, ids: jax.Array | None = None
+    exchange: Exchange,
+    cores: Cores,
+    refs: Sequence[Ref],
+    parity: Scalar,
+    value: jax.Array,
+    ids: jax.Array | None = None,
 ) -> Pending:
     """Send the first messages of a collective.
 

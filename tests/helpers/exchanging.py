@@ -1,20 +1,24 @@
 """A kernel of several collectives in a row, run on virtual cores or compiled for real ones: a child process's program.
 
 `python -m helpers.exchanging run` reads a list of cases as JSON and answers, for each, `ok` or what was wrong;
-`… compile` reads `{"topology": …, "cases": […]}` and answers with the VMEM that the compiler gives each kernel.
+`… compile TOPOLOGY` answers with the VMEM that the compiler gives each kernel and what its buffers should take.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-import logging
 import os
+import re
 import sys
+from unittest import mock
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-if __name__ == "__main__" and sys.argv[1] == "run":
+if __name__ == "__main__":
+    os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+    os.environ["TPU_SKIP_MDS_QUERY"] = "1"
+    os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # others may compile at the same time
 
 import jax
 import jax.numpy as jnp
@@ -29,13 +33,17 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType, Mesh, NamedShar
 from mks.backends.pallas import collectives
 from mks.backends.pallas.peers import Cores, barrier, collective_id
 from mks.dsl.program import exchange as x
+from mks.dsl.schedule.targets import padded_bytes
 
 AXES = ("a", "b")
 
 
 @frozen
 class Case:
-    """`steps` collectives of one kind; `over` is the axes' names, `mode` the interpreter's, `parity` how it goes on."""
+    """`steps` collectives of one kind over the axes `over`, or all; `mode` is the interpreter's.
+
+    `fault` spoils the kernel: one `parity` for all collectives, no wait for `sends` or for `receipts`.
+    """
 
     kind: str
     mesh: tuple[int, ...]
@@ -46,7 +54,8 @@ class Case:
     width: int = 64
     steps: int = 3
     mode: str = "eager"
-    parity: str = "loop"  # `loop`: traced, in a loop; `static`: unrolled; `stuck`: always 0, which is wrong
+    static: bool = False  # parities known to the compiler, in place of a loop
+    fault: str = ""
 
     @property
     def cores(self) -> Cores:
@@ -68,7 +77,11 @@ class Case:
 def shapes(case: Case) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Of a core's parts and its results: f32 and int32 alike."""
     width = case.width if case.kind != "argmax" else 1
-    return (case.steps, case.rows, width), (case.steps, case.rows, width * (1, case.cores.count)[case.kind == "all_gather"])
+    return (case.steps, case.rows, width), (
+        case.steps,
+        case.rows,
+        width * (1, case.cores.count)[case.kind == "all_gather"],
+    )
 
 
 def kernel(case: Case, interpreted: bool):
@@ -88,14 +101,15 @@ def kernel(case: Case, interpreted: bool):
     def body(part, ids, out, chosen, *refs):
         chosen[...] = jnp.zeros(chosen.shape, jnp.int32)
         barrier(everyone)
-        if case.parity == "static":
+        if case.static:
             for step in range(case.steps):
                 one(step, step & 1, part, ids, out, chosen, refs)
         else:
-            jax.lax.fori_loop(
-                0, case.steps,
-                lambda step, _: one(step, step & 1 if case.parity == "loop" else 0, part, ids, out, chosen, refs), None,
-            )  # fmt: skip
+
+            def turn(step, _):
+                one(step, 0 if case.fault == "parity" else step & 1, part, ids, out, chosen, refs)
+
+            jax.lax.fori_loop(0, case.steps, turn, None)
 
     _, results = shapes(case)
     mode = pltpu.InterpretParams(dma_execution_mode=case.mode, detect_races=True, uninitialized_memory="nan")
@@ -163,27 +177,37 @@ def expected(case: Case, values: np.ndarray, ids: np.ndarray) -> tuple[np.ndarra
 
 
 def run(case: Case) -> str:
-    """`ok`, or what is wrong with the results, or the name of the interpreter's objection."""
+    """`ok`, or what is wrong: `race`, `semaphores` that are not zero at the end, or other results."""
     values, ids = parts(case)
     count = len(values)
     mesh = Mesh(np.array(jax.devices()[:count]).reshape(case.mesh), AXES[: len(case.mesh)])
+    forgotten = {"sends": "_sent", "receipts": "_received"}.get(case.fault)
+    said = io.StringIO()
     try:
-        out, chosen = map(np.asarray, jax.jit(sharded(case, mesh, True))(values, ids))
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.redirect_stdout(said))
+            if forgotten:
+                stack.enter_context(mock.patch.object(collectives, forgotten))
+            out, chosen = map(np.asarray, jax.jit(sharded(case, mesh, True))(values, ids))
     except Exception as error:
         pltpu.reset_tpu_interpret_mode_state()
         return "race" if "race" in str(error).lower() else repr(error)[:500]
+    if "Semaphore" in said.getvalue():
+        return "semaphores"
     ranks = np.arange(count).reshape(case.mesh)
     groups = ranks.reshape(1, -1) if not case.over else ranks if case.over == AXES[len(case.mesh) - 1] else ranks.T
     for group in groups:
         best, which = expected(case, values[group], ids[group])
         for core in group:
             if out[core].tobytes() != best.tobytes() or (chosen[core] != which).any():
-                return f"core {core} differs by {np.abs(out[core] - best).max()}, ids at {(chosen[core] != which).sum()}"
+                return (
+                    f"core {core} differs by {np.abs(out[core] - best).max()}, ids at {(chosen[core] != which).sum()}"
+                )
     return "ok"
 
 
-def compiled(case: Case, topology: str) -> int:
-    """Bytes of VMEM that the compiler gives the kernel, for the topology's devices."""
+def compiled(case: Case, topology: str) -> tuple[int, int]:
+    """Bytes of VMEM that the compiler gives the kernel for the topology's devices, and those of its buffers."""
     devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     names = AXES[: len(case.mesh)]
     mesh = Mesh(np.array(devices).reshape(case.mesh), names)
@@ -193,24 +217,24 @@ def compiled(case: Case, topology: str) -> int:
              for s, d in ((shape, jnp.float32), ((*shape[:2], 1), jnp.int32))]  # fmt: skip
     chip = AbstractDevice(device_kind=devices[0].device_kind, num_cores=devices[0].num_cores, platform="tpu")
     with use_abstract_mesh(AbstractMesh(case.mesh, names, (AxisType.Auto,) * len(names), abstract_device=chip)):
-        done = jax.jit(lambda *a: sharded(case, mesh, False)(*a)).trace(*given).lower(lowering_platforms=("tpu",)).compile()
-    text = done.as_text()
-    assert text.count("tpu_custom_call") == 1, text
-    return int(text.split('"used_scoped_memory_configs":[{"memory_space":"1","offset":"0","size":"')[1].split('"')[0])
+        done = (
+            jax.jit(lambda *a: sharded(case, mesh, False)(*a))
+            .trace(*given)
+            .lower(lowering_platforms=("tpu",))
+            .compile()
+        )
+    _, call = done.as_text().split('custom_call_target="tpu_custom_call"')
+    used = int(re.search(r'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"0","size":"(\d+)"', call)[1])
+    return used, sum(padded_bytes(need.shape, need.dtype) for need in case.exchange.buffers)
 
 
 def main() -> None:
     """Answer the cases on standard input."""
-    logging.disable(logging.WARNING)
-    asked = json.load(sys.stdin)
+    cases = [Case(**given | {"mesh": tuple(given["mesh"])}) for given in json.load(sys.stdin)]
     if sys.argv[1] == "run":
-        print(json.dumps([run(_case(c)) for c in asked]))
+        print(json.dumps([run(case) for case in cases]))
     else:
-        print(json.dumps([compiled(_case(c), asked["topology"]) for c in asked["cases"]]))
-
-
-def _case(given: dict) -> Case:
-    return Case(**given | {"mesh": tuple(given["mesh"])})
+        print(json.dumps([compiled(case, sys.argv[2]) for case in cases]))
 
 
 if __name__ == "__main__":

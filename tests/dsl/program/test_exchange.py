@@ -1,0 +1,54 @@
+"""What collectives need, counted by hand."""
+
+import pytest
+
+from mks.dsl.program.exchange import BufferNeed, Phase, all_gather, all_reduce, argmax
+
+
+def test_direct() -> None:
+    """One slot a core and parity; all is sent to all in one phase."""
+    found = all_reduce("direct", 8, 1, 5120, "f32")
+
+    assert found.buffers == (BufferNeed("slots", (2, 8, 1, 5120), "f32"),)
+    assert (found.serial, found.sent, found.semaphores) == (1, 7 * 5120 * 4, (1, 2, 2))
+
+
+def test_scatter_gather() -> None:
+    """Two phases of an eighth each; chunks are whole lanes."""
+    found = all_reduce("scatter_gather", 8, 3, 5000, "bf16")
+
+    assert {need.shape[-2:] for need in found.buffers} == {(3, 640)}
+    assert (found.serial, found.sent) == (2, 2 * 7 * 3 * 640 * 2)
+    assert all_reduce("scatter_gather", 8, 1, 64, "f32").buffers[0].shape == (8, 1, 128)
+
+
+def test_two_level() -> None:
+    """A half to the sibling, a half to each other chip, a half back; two cores have no other chip."""
+    found = all_reduce("two_level", 8, 1, 5120, "bf16")
+
+    half = 2560 * 2
+    assert found.phases == (Phase(1, half, True), Phase(3, half), Phase(1, half, True))
+    assert (found.serial, found.sent) == (3, 5 * half)
+    assert all_reduce("two_level", 2, 1, 5120, "bf16").serial == 2
+
+
+def test_gather_and_argmax() -> None:
+    """Shares are padded to whole lanes; a value and its id fill a row of lanes each."""
+    assert all_gather(4, 2, 100, "bf16").sent == 3 * 2 * 128 * 2
+    assert argmax(4, 8).buffers == (BufferNeed("slots", (2, 4, 2, 8, 128), "int32"),)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("direct", 1, 1, 64, "f32"), "nobody"),
+        (("two_level", 3, 1, 64, "f32"), "in pairs"),
+        (("direct", 2, 0, 64, "f32"), "empty"),
+        (("direct", 2, 1, 64, "fp8"), "nothing travels as fp8"),
+        (("ring", 2, 1, 64, "f32"), "not ring"),
+    ],
+)
+def test_refusals(arguments: tuple, text: str) -> None:
+    """What cannot be exchanged is refused."""
+    with pytest.raises(ValueError, match=text):
+        all_reduce(*arguments)
