@@ -76,6 +76,8 @@ def all_reduce(by: str, cores: int, rows: int, width: int, wire: str) -> Exchang
         ValueError: there is nothing to exchange, or `two_level` over an odd number of cores.
     """
     _check(cores, rows, width, wire)
+    buffers: tuple[BufferNeed, ...]
+    phases: tuple[Phase, ...]
     if by == "direct":
         slot = (rows, padded(width))
         buffers = (BufferNeed("slots", (2, cores, *slot), wire),)
