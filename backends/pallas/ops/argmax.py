@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -16,7 +14,7 @@ _UNROLLED = 4
 type _Best = tuple[jax.Array, jax.Array]  # the largest so far in each place of a piece, and the piece that it is from
 
 
-def argmax(x: Any) -> jax.Array:
+def argmax(x: jax.Array | jax.Ref) -> jax.Array:
     """f32 `x [B, n]`, or a reference to one in VMEM, to int32 `[B, 1]`; the lowest index on ties.
 
     Long rows are better given by reference: a value takes registers, or room for them, as a whole. A row in which
@@ -24,7 +22,7 @@ def argmax(x: Any) -> jax.Array:
     """
     n = x.shape[-1]
     width = min(n, _PIECE)
-    looped = 0 if isinstance(x, jax.Array) else n // (_PIECE * _UNROLLED)
+    looped = n // (_PIECE * _UNROLLED) if isinstance(x, jax.Ref) else 0
 
     def see_next(i: jax.Array, so_far: _Best) -> _Best:
         for piece in (i * _UNROLLED + j for j in range(_UNROLLED)):

@@ -15,7 +15,7 @@ _LANES = 128
 
 def rope(x: jax.Array, position: jax.Array, *, theta: float, width: float | None = None, pairs: int = 0,
          scaling: float = 1) -> jax.Array:  # fmt: skip
-    """`x [B, ..., n]` rotated by int32 `position [B, 1]` over `scaling`, in its first `width` channels (all by default).
+    """`x [B, ..., n]` rotated by int32 `position [B, 1]` over `scaling`, in its first `width` channels (else all).
 
     Channel i turns with i + width / 2 (`pairs` 0) or with its neighbour (`pairs` 1), by theta ** (-2 i / width).
     """

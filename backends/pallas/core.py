@@ -1,0 +1,109 @@
+"""One core while its Program is emitted: references, counters, and where in the Program it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from attrs import define, field
+from jax import lax
+from jax.experimental import pallas as pl
+
+from ...dsl.program import ir as p
+from .peers import Cores, Ref, Scalar
+
+type Counters = dict[str, tuple[Scalar, ...]]
+
+
+@define
+class Core:
+    """What ops are emitted against.
+
+    `refs` holds buffers, arrays and outputs by name; `counters` a ring's waited slot, started transfer and its slot,
+    or the parity of a set of exchange buffers. `layer` counts from the first; `index` counts the layers that run the
+    part at hand. `arrived` are the slots and rows of the tiles that were last waited for.
+    """
+
+    program: p.Program
+    refs: Mapping[str, Ref]
+    counters: Counters
+    cores: Cores
+    place: str = "step"
+    layer: Scalar = -1
+    index: Scalar = 0
+    block: Scalar = 0
+    arrived: list[tuple[Scalar, int]] = field(factory=list)
+    scope: dict[str, Any] = field(factory=dict)
+    alternatives: dict[str, tuple[int, int]] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        for op in self.program.body:
+            if isinstance(op, p.Layers):
+                for choice in op.choices:
+                    self.alternatives |= {name: (choice.position, i) for i, (name, _) in enumerate(choice.bodies)}
+
+    @property
+    def rows(self) -> int:
+        """How many sequences are decoded together."""
+        return self.program.rows
+
+    def held(self, name: str) -> Ref:
+        """A buffer; of one with slots, this layer's."""
+        copy = self.program.copies.get(name)
+        if copy is None:
+            return self.refs[name]
+        return self.refs[name].at[remainder(self.index, copy.slots)]
+
+    def positions(self) -> jax.Array:
+        """Each row's position, int32 `[B, 1]`."""
+        return self.refs["positions"][...]
+
+    def begins(self) -> jax.Array:
+        """Whether a row is at its first token, `[B, 1]`."""
+        return self.positions() == 0
+
+    def run_of(self, part: str, ahead: bool) -> tuple[Scalar, jax.Array | bool]:
+        """The index of a part's run in this layer, or the next one, and whether there is one."""
+        if self.place == part and not ahead:
+            return self.index, True
+        position, alternative = self.alternatives[part]
+        layer = self.layer + int(ahead)
+        table = self.refs["layers"]
+        return table[layer, 2 * position + 1], table[layer, 2 * position] == alternative
+
+    def threaded(self, keys: list[str]) -> tuple[Scalar, ...]:
+        """Counters as a flat carry of a loop or branch."""
+        return tuple(jnp.int32(value) for key in keys for value in self.counters[key])
+
+    def restore(self, keys: list[str], carry: tuple[Scalar, ...]) -> None:
+        """Take them back."""
+        values = iter(carry)
+        for key in keys:
+            self.counters[key] = tuple(next(values) for _ in self.counters[key])
+
+
+def remainder(value: Scalar, count: int) -> Scalar:
+    """Of a number that is not negative."""
+    if isinstance(value, int) or count == 1:
+        return value % count if isinstance(value, int) else 0
+    return value & (count - 1) if count & (count - 1) == 0 else lax.rem(value, jnp.int32(count))
+
+
+def following(slot: Scalar, count: int) -> Scalar:
+    """The slot after one."""
+    if count == 1:
+        return slot
+    if isinstance(slot, int):
+        return (slot + 1) % count
+    return jnp.where(slot == count - 1, 0, slot + 1)
+
+
+def when(condition: jax.Array | bool, action: Any) -> None:
+    """Do it where the condition holds."""
+    if isinstance(condition, bool):
+        if condition:
+            action()
+        return
+    pl.when(condition)(action)

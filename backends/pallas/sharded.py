@@ -1,0 +1,71 @@
+"""A step over all cores: every array has a leading axis of cores, and each core works on its own share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from ...dsl.program import ir as p
+from .call import Arrays, Flavour, operands, states, step
+
+type Step = Callable[[jax.Array, jax.Array, Arrays, Arrays], tuple[jax.Array, jax.Array, dict[str, jax.Array]]]
+
+
+def axes(program: p.Program) -> tuple[str, ...]:
+    """The mesh axes' names; a schedule without a mesh has one."""
+    return tuple(name for name, _ in program.schedule.mesh) or ("core",)
+
+
+def sizes(program: p.Program) -> tuple[int, ...]:
+    """The mesh axes' lengths."""
+    return tuple(size for _, size in program.schedule.mesh) or (1,)
+
+
+def by_core(program: p.Program, mesh: Mesh) -> NamedSharding:
+    """How an array with a leading axis of cores lies."""
+    return NamedSharding(mesh, P(axes(program)))
+
+
+def whole(
+    program: p.Program, of_core: Mapping[str, jax.ShapeDtypeStruct], mesh: Mesh
+) -> dict[str, jax.ShapeDtypeStruct]:
+    """All cores' arrays, given one's."""
+    cores = mesh.size
+    return {name: jax.ShapeDtypeStruct((cores, *a.shape), a.dtype, sharding=by_core(program, mesh))
+            for name, a in of_core.items()}  # fmt: skip
+
+
+def arguments(program: p.Program, mesh: Mesh) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct, dict, dict]:
+    """What a step takes: tokens and positions int32 `[rows]`, weights, states and caches."""
+    scalars = jax.ShapeDtypeStruct((program.rows,), jnp.int32, sharding=NamedSharding(mesh, P()))
+    return scalars, scalars, whole(program, operands(program), mesh), whole(program, states(program), mesh)
+
+
+def build(program: p.Program, flavour: Flavour, mesh: Mesh) -> Step:
+    """The step as a function of whole arrays: ids int32 `[rows]`, logits f32 `[rows, vocab]`, states after it."""
+    cut = P(axes(program))
+    types = program.instance.model.steps[""].types
+    vocab, share = (f(types["logits"].shape[0]) for f in (program.instance.length, program.shares.length))
+
+    def on_core(tokens: jax.Array, positions: jax.Array, weights: Arrays, held: Arrays) -> (
+            tuple[jax.Array, jax.Array, dict[str, jax.Array]]):  # fmt: skip
+        mine, own = ({name: a[0] for name, a in arrays.items()} for arrays in (weights, held))
+        chosen, logits, after = step(program, flavour, tokens, positions, mine, own)
+        return chosen, logits[None, :, :share], {name: a[None] for name, a in after.items()}
+
+    mapped = jax.shard_map(
+        on_core, mesh=mesh, in_specs=(P(), P(), cut, cut), out_specs=(P(), cut, cut), check_vma=False
+    )
+
+    def run(tokens: jax.Array, positions: jax.Array, weights: Arrays, held: Arrays) -> (
+            tuple[jax.Array, jax.Array, dict[str, jax.Array]]):  # fmt: skip
+        chosen, logits, after = mapped(tokens, positions, weights, held)
+        if share == vocab:
+            return chosen, logits[0], after
+        return chosen, jnp.moveaxis(logits, 0, 1).reshape(program.rows, -1)[:, :vocab], after
+
+    return run

@@ -1,0 +1,321 @@
+"""The Program: what every core does in one step. Whatever moves has a start and a wait, whatever lasts a buffer.
+
+All cores run the same Program on their shares; shapes are those of one core, with `rows` sequences decoded together.
+"""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+
+from ..model import ir as m
+from ..model.instance import Instance
+from ..schedule.ir import Schedule
+from ..schedule.shares import Shares
+from ..source import Span
+from .tiles import Tiling
+
+
+@frozen
+class Buffer:
+    """Room in a core's fast memory. `place` is the part or step whose values it holds, `""` through the whole call."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    place: str
+    span: Span | None = field(default=None, repr=False, eq=False)
+
+
+@frozen
+class View:
+    """Where a value of `shape` lies: from `start` on in each of a buffer's rows.
+
+    A `transposed` matrix lies line by line of its last axis, each line from whole lanes on.
+    """
+
+    buffer: str
+    start: int
+    shape: tuple[int, ...]
+    transposed: bool = False
+
+
+@frozen
+class Ring:
+    """`slots` buffers of `rows` tape rows that a tape's transfers pass through in turn.
+
+    A ring that is `ahead` is filled before the first use and kept full; the others start a transfer at its use.
+    """
+
+    name: str
+    slots: int
+    rows: int
+    ahead: bool
+    span: Span | None = field(default=None, repr=False, eq=False)
+
+
+@frozen
+class Product:
+    """Weights that multiply one operand, side by side: `widths` are their rows on one core, `tiling` that of all.
+
+    `operand` and `result` are buffers, `[rows, inputs]` and f32 `[rows, outputs]`.
+    """
+
+    name: str
+    place: str
+    weights: tuple[str, ...]
+    widths: tuple[int, ...]
+    dtype: str
+    tiling: Tiling
+    ring: str
+    operand: str
+    result: str
+    span: Span = field(repr=False, eq=False)
+
+
+@frozen
+class Copy:
+    """An array in HBM, one entry for each layer that runs `part`, and the buffer that holds `slots` of its entries."""
+
+    name: str
+    part: str | None
+    array: str
+    buffer: str
+    slots: int
+
+
+@frozen
+class CacheRing:
+    """Tiles of `tile` positions of a part's caches, in `slots` buffers each; `caches` are keys, values."""
+
+    name: str
+    part: str
+    caches: tuple[str, ...]
+    buffers: tuple[str, ...]
+    tile: int
+    slots: int
+
+
+@frozen
+class Exchange:
+    """A collective: `value` `[rows, n]` of every core completes `result`. `by` and `wire` as in the schedule."""
+
+    name: str
+    kind: str
+    by: str
+    wire: str
+    axes: tuple[str, ...]
+    value: str
+    result: str
+    width: int
+    span: Span = field(repr=False, eq=False)
+
+
+# What happens, one after the other.
+
+
+@frozen
+class Start:
+    """The next `count` transfers of a ring's tape set out, each into the slot after the last."""
+
+    ring: str
+    count: int
+
+
+@frozen
+class Wait:
+    """The ring's next transfers, of so many tape rows each, have arrived."""
+
+    ring: str
+    rows: tuple[int, ...]
+
+
+@frozen
+class Dot:
+    """The operand times the tiles that just arrived, into the result; `run` counts the tiling's runs."""
+
+    product: str
+    run: int
+
+
+@frozen
+class Load:
+    """The copy for the next layer (`ahead`) or this one sets out; nothing where that layer does not run its part."""
+
+    copy: str
+    ahead: bool
+
+
+@frozen
+class Loaded:
+    """It has arrived."""
+
+    copy: str
+
+
+@frozen
+class Save:
+    """This layer's entry of a state's copy sets out to HBM."""
+
+    copy: str
+
+
+@frozen
+class Saved:
+    """What an earlier layer saved from the slot that is loaded next has left it; with `all_` every slot."""
+
+    copy: str
+    ahead: bool
+    all_: bool = False
+
+
+@frozen
+class Lookup:
+    """Each row's entry of a table in HBM comes into a buffer; one core's share has `share` entries."""
+
+    table: str
+    index: m.Node
+    buffer: str
+    share: int | None
+
+
+@frozen
+class Compute:
+    """`node` is evaluated and rounded into buffers; with a false guard they stay as they were."""
+
+    outputs: tuple[str, ...]
+    node: m.Node
+    guard: m.Static | None
+    span: Span = field(repr=False, eq=False)
+
+
+@frozen
+class Send:
+    """An exchange's first messages set out."""
+
+    exchange: str
+
+
+@frozen
+class Receive:
+    """An exchange is complete."""
+
+    exchange: str
+
+
+@frozen
+class StartTiles:
+    """The first tiles of a layer's caches set out, as many as there are slots."""
+
+    ring: str
+
+
+@frozen
+class Attend:
+    """Over the tiles of a layer's caches: wait for each, take it into the running softmax, start the next.
+
+    Buffers: `query` `[rows, heads, width]`, the rows' own `entries`, `result`.
+    """
+
+    ring: str
+    call: m.Call
+    query: str
+    entries: tuple[str, ...]
+    result: str
+
+
+@frozen
+class Emit:
+    """A buffer leaves for an output in HBM."""
+
+    buffer: str
+    output: str
+
+
+@frozen
+class Greedy:
+    """The ids with the largest logits, the lowest on ties; `share` of them lie on one core."""
+
+    logits: str
+    share: int
+    exchange: str | None
+
+
+@frozen
+class Repeat:
+    """`body` so many times."""
+
+    variable: str
+    count: int
+    body: tuple[Op, ...]
+
+
+@frozen
+class Choice:
+    """A place in the layer where one of several parts runs, or none; which, the layer table says."""
+
+    position: int
+    bodies: tuple[tuple[str, tuple[Op, ...]], ...]
+
+
+@frozen
+class Layers:
+    """`start .. stop`, each layer's choices in order."""
+
+    start: int
+    stop: int
+    choices: tuple[Choice, ...]
+
+
+type Op = (
+    Start | Wait | Dot | Load | Loaded | Save | Saved | Lookup | Compute | Send | Receive | StartTiles | Attend | Emit
+    | Greedy | Repeat | Choice | Layers
+)  # fmt: skip
+
+
+@frozen
+class Array:
+    """An operand or output of one core in HBM; `layers` says that it has an entry for each layer of its part."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str
+    part: str | None = None
+
+
+@frozen(repr=False)
+class Program:
+    """Everything that the checks, the printer and the backends walk over."""
+
+    schedule: Schedule
+    instance: Instance
+    shares: Shares
+    rows: int
+    buffers: dict[str, Buffer]
+    views: dict[str, View]
+    rings: dict[str, Ring]
+    products: dict[str, Product]
+    copies: dict[str, Copy]
+    caches: dict[str, CacheRing]
+    exchanges: dict[str, Exchange]
+    arrays: dict[str, Array]
+    outputs: dict[str, Array]
+    body: tuple[Op, ...]
+
+    @property
+    def layer_parts(self) -> dict[int, tuple[str, ...]]:
+        """For each layer, its parts in order."""
+        return self.instance.layer_parts("")
+
+    def transfers(self, ring: str) -> list[tuple[str, int | None]]:
+        """The products whose matrices pass through a ring, with their layers, in the order of use."""
+        loop = self.instance.layer_loop.get("")
+        by_place: dict[str, list[str]] = {}
+        for product in self.products.values():
+            if product.ring == ring:
+                by_place.setdefault(product.place, []).append(product.name)
+        found: list[tuple[str, int | None]] = []
+        if loop is not None:
+            for layer, parts in self.layer_parts.items():
+                found += [(name, layer) for part in parts for name in by_place.get(part, ())]
+        return found + [(name, None) for name in by_place.get("step", ())]

@@ -1,0 +1,140 @@
+"""When loads set out: where the schedule says, or at the start of the part that needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import define, field, frozen
+
+from ..diagnostics import Diagnostic, Label, MksError
+from ..schedule.ir import Point, Prefetch
+from . import ir as p
+from .body import Mark, Ops
+from .build import DIRECT, Build, cannot
+
+
+@frozen
+class _Place:
+    """A point in the bodies of `parts`, of which a layer runs one; `ahead`: in the layer before the one meant."""
+
+    parts: tuple[str, ...]
+    mark: Callable[[str], Mark]
+    ahead: bool
+
+
+@define
+class _Points:
+    """`choices` are the parts of each place in a layer, `bodies` their ops; `first` sets out before the first layer."""
+
+    build: Build
+    choices: list[tuple[str, ...]]
+    bodies: dict[str, Ops]
+    first: list[p.Op] = field(factory=list)
+
+    @property
+    def position(self) -> dict[str, int]:
+        """Where in a layer a part runs."""
+        return {name: i for i, names in enumerate(self.choices) for name in names}
+
+
+def place_starts(build: Build, choices: list[tuple[str, ...]], bodies: dict[str, Ops]) -> list[p.Op]:
+    """Put the starts of all loads into the parts' bodies; returns those that come before the first layer.
+
+    Raises `MksError` where a line's points do not come before every use.
+    """
+    points = _Points(build, choices, bodies)
+    early = {(x.kind, x.what): x for x in build.schedule.prefetches}
+    for copy in build.copies.values():
+        array = build.arrays.get(copy.name)
+        if array is not None:
+            what = array.kind if array.kind == "vectors" else copy.part or ""
+            _copy(copy, early.get((array.kind, what)), points)
+    for cache in build.caches.values():
+        said = early.get(("cache", cache.part))
+        if said is not None:
+            _within(said, cache.part, p.StartTiles(cache.name), points)
+    for ring in build.rings.values():
+        own = [made for made in build.products.values() if made.ring == ring.name]
+        if not ring.ahead and ring.name != DIRECT:
+            said = next(early["weight", w] for made in own for w in made.weights if ("weight", w) in early)
+            _within(said, own[0].place, p.Start(ring.name, ring.slots), points)
+    return points.first
+
+
+def _copy(copy: p.Copy, said: Prefetch | None, points: _Points) -> None:
+    saved = copy.name in points.build.outputs
+    if copy.part is None:
+        points.first += [p.Load(copy.name, ahead=False), p.Loaded(copy.name)]
+        return
+    own, start = points.bodies[copy.part], 1  # after the mark of the start
+    if points.build.arrays[copy.name].kind == "vectors":
+        own.insert(start, p.Loaded(copy.name))
+    if said is None:
+        own[start:start] = _load(copy, saved, ahead=False)
+        return
+    place = _latest(said, copy.part, points)
+    for name in place.parts:
+        ops = points.bodies[name]
+        after = ops.index(place.mark(name)) + 1
+        ops[after:after] = _load(copy, saved, place.ahead)
+    if place.ahead:
+        points.first.append(p.Load(copy.name, ahead=True))
+
+
+def _load(copy: p.Copy, saved: bool, ahead: bool) -> list[p.Op]:
+    """What was saved from the slot has left it before anything else comes in."""
+    return [*([p.Saved(copy.name, ahead)] if saved else []), p.Load(copy.name, ahead)]
+
+
+def _within(said: Prefetch, part: str, start: p.Op, points: _Points) -> None:
+    """A start at a point of the part itself: the last of those that the line names."""
+    own = points.bodies.get(part, [])
+    marks = [mark for place, mark in map(_mark, said.points) if place == part]
+    places = [own.index(mark) for mark in marks if mark in own]
+    if not places:
+        raise cannot("prefetch this from another part", said.span, f"write `at {part}.start`")
+    own.insert(max(places) + 1, start)
+
+
+def _latest(said: Prefetch, part: str, points: _Points) -> _Place:
+    """Of the points that come before every run of a part, the last."""
+    found: list[tuple[tuple[bool, int, int], _Place]] = []
+    for point in said.points:
+        place = _place(point, part, points)
+        if place is not None and _always(place, part, points):
+            offset = max(points.bodies[name].index(place.mark(name)) for name in place.parts)
+            found.append(((not place.ahead, points.position[place.parts[0]], offset), place))
+    if not found:
+        raise MksError([Diagnostic(
+            "E216", f"no point of this line comes before every run of `{part}`", Label(said.span),
+            notes=("what is prefetched must have set out before its use in every layer",),
+            helps=("name a point in a part that every layer runs before it, such as `previous part`",))])  # fmt: skip
+    return max(found, key=lambda each: each[0])[1]
+
+
+def _place(point: Point, part: str, points: _Points) -> _Place | None:
+    mine = points.position[part]
+    if point.relation == "previous" and point.what == "part":
+        return _Place(points.choices[mine - 1], lambda name: Mark("start", name), mine == 0)
+    if point.relation == "previous" and point.what == "layer":
+        return _Place(points.choices[0], lambda name: Mark("start", name), True)
+    place, mark = _mark(point)
+    if place not in points.position or mark not in points.bodies[place]:
+        return None
+    theirs = points.position[place]
+    ahead = theirs > mine or (point.relation == "previous" and theirs == mine)
+    return _Place((place,), lambda _: mark, ahead)
+
+
+def _mark(point: Point) -> tuple[str, Mark]:
+    place, _, name = point.what.partition(".")
+    if name == "start" and point.relation == "at":
+        return place, Mark("start", place)
+    return place, Mark("before" if point.relation == "before" else "after", point.what)
+
+
+def _always(place: _Place, part: str, points: _Points) -> bool:
+    """Whether one of the place's parts runs in the layer of, or before, every run of a part."""
+    layers = points.build.shares.instance.layer_parts("")
+    wanted = [layer - 1 if place.ahead else layer for layer in points.build.layers_of(part)]
+    return all(layer not in layers or set(place.parts) & set(layers[layer]) for layer in wanted)

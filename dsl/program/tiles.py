@@ -1,0 +1,87 @@
+"""How a product's matrix lies on a tape: by its shape and the element's width alone, so that movement changes no bit.
+
+A tape is rows of 512 32-bit words; of a matrix with 16-bit elements each word holds two of its rows. A matrix
+`[outputs, inputs]` is cut into column blocks of 512 outputs. What is left over goes into blocks of 256 and 128, whose
+inputs are folded, two or four pieces side by side, so that a row of the tape is full.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+WIDTH = 512  # fewer columns leave the two matrix units of a TPU7x core half idle
+TILE_BYTES = 2560 * 1024  # of one transfer, at most: short waits, and long enough for the full rate
+_LANES, _SUBLANES, _WORD = 128, 8, 4
+
+
+@frozen
+class Run:
+    """`count` equal iterations of a product's loop; each waits for its transfers, multiplies, and frees them.
+
+    An iteration makes `blocks` blocks of `columns` columns, from column `first` on; `fold` pieces of the inputs lie
+    side by side. `rows` are the tape rows of each of its transfers: several blocks share one, or one takes several.
+    """
+
+    count: int
+    blocks: int
+    columns: int
+    fold: int
+    first: int
+    rows: tuple[int, ...]
+
+
+@frozen
+class Tiling:
+    """`inputs` and `outputs` as padded; `bytes_` is an element's width."""
+
+    inputs: int
+    outputs: int
+    bytes_: int
+    runs: tuple[Run, ...]
+
+    @property
+    def rows(self) -> int:
+        """Tape rows of the whole product."""
+        return sum(run.count * sum(run.rows) for run in self.runs)
+
+    @property
+    def transfers(self) -> tuple[int, ...]:
+        """The tape rows of each transfer, in order."""
+        return tuple(rows for run in self.runs for _ in range(run.count) for rows in run.rows)
+
+
+def tiling(outputs: int, inputs: int, bytes_: int) -> Tiling:
+    """How a matrix `[outputs, inputs]` with elements of `bytes_` bytes (2 or 4) is cut."""
+    per_word = _WORD // bytes_
+    rest = outputs % WIDTH
+    narrow = (WIDTH,) if rest > 384 else (256,) * (rest > 128) + (128,) * (0 < rest <= 128 or rest > 256)
+    fold = max([WIDTH // columns for columns in narrow], default=1)
+    inputs = _up(inputs, _SUBLANES * per_word * fold)
+    runs: list[Run] = []
+    whole = outputs // WIDTH
+    words = inputs // per_word
+    limit = TILE_BYTES // (WIDTH * _WORD)
+    if words > limit:
+        runs += [Run(whole, 1, WIDTH, 1, 0, _parts(words, limit))] * (whole > 0)
+    else:
+        together = max(1, min(limit // words, whole))
+        runs += [Run(whole // together, together, WIDTH, 1, 0, (together * words,))] * (whole >= together)
+        if left := whole % together:
+            runs.append(Run(1, left, WIDTH, 1, (whole - left) * WIDTH, (left * words,)))
+    at = whole * WIDTH
+    for columns in narrow:
+        pieces = WIDTH // columns
+        runs.append(Run(1, 1, columns, pieces, at, _parts(words // pieces, limit)))
+        at += columns
+    return Tiling(inputs, at, bytes_, tuple(runs))
+
+
+def _parts(words: int, limit: int) -> tuple[int, ...]:
+    """A block's tape rows as equal transfers, the last one perhaps shorter; their inputs are multiples of 128."""
+    count = -(-words // limit)
+    each = words if count == 1 else _up(-(-words // count), _LANES)
+    return tuple(min(each, words - at) for at in range(0, words, each))
+
+
+def _up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit

@@ -1,0 +1,57 @@
+"""Partial sums: each core holds a share of a sum, which passes through additions and scaling until it is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import evolve, frozen
+
+from ..model import ir as m
+from ..model.ir import Node
+
+
+@frozen
+class Split:
+    """A value as `partial + whole`; either may be missing. The partial one is a share of a sum over the cores."""
+
+    partial: Node | None
+    whole: Node | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether no sum is outstanding."""
+        return self.partial is None
+
+    def through(self, change: Callable[[Node], Node]) -> Split:
+        """What a linear op makes of it."""
+        return Split(*(None if part is None else change(part) for part in (self.partial, self.whole)))
+
+
+def whole(node: Node) -> Split:
+    """A value that every core has."""
+    return Split(None, node)
+
+
+def linear(call: m.Call, args: list[Split]) -> Split | None:
+    """The call with sums carried through; `None` where an operand must be complete first."""
+    if call.op in ("neg", "f32"):
+        return args[0].through(lambda part: evolve(call, args=(part,)))
+    if call.op not in ("add", "sub", "mul", "div"):
+        return None
+    a, b = args
+    if call.op in ("add", "sub"):
+        return Split(_joined(call, a.partial, b.partial), _joined(call, a.whole, b.whole))
+    left, right = a.whole, b.whole
+    if b.complete and right is not None:
+        return a.through(lambda part: evolve(call, args=(part, right)))
+    if call.op == "mul" and a.complete and left is not None:
+        return b.through(lambda part: evolve(call, args=(left, part)))
+    return None
+
+
+def _joined(call: m.Call, a: Node | None, b: Node | None) -> Node | None:
+    if a is not None and b is not None:
+        return evolve(call, args=(a, b))
+    if b is None or call.op == "add":
+        return b if a is None else a
+    return m.Call("neg", (b,), (), call.types, call.span)
