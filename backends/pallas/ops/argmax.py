@@ -14,13 +14,13 @@ _UNROLLED = 4
 type _Best = tuple[jax.Array, jax.Array]  # the largest so far in each place of a piece, and the piece that it is from
 
 
-def argmax(x: jax.Array | jax.Ref) -> jax.Array:
-    """f32 `x [B, n]`, or a reference to one in VMEM, to int32 `[B, 1]`; the lowest index on ties.
+def argmax(x: jax.Array | jax.Ref, *, used: int | None = None) -> jax.Array:
+    """f32 `x [B, n]`, or a reference to one in VMEM, to int32 `[B, 1]`: of the first `used` elements or of all.
 
-    Long rows are better given by reference: a value takes registers, or room for them, as a whole. A row in which
-    nothing compares (NaN) gives 0.
+    The lowest index on ties, and 0 where nothing compares (NaN). Long rows are better given by reference: a value takes
+    registers, or room for them, as a whole.
     """
-    n = x.shape[-1]
+    n = x.shape[-1] if used is None else used
     width = min(n, _PIECE)
     looped = n // (_PIECE * _UNROLLED) if isinstance(x, jax.Ref) else 0
 

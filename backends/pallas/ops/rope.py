@@ -80,7 +80,7 @@ def _chosen(index: jax.Array, values: Sequence[float]) -> jax.Array:
     bit = 0
     while len(level) > 1:
         odd = (index >> bit) & 1 == 1
-        last = level[len(level) // 2 * 2 :]
-        level = [jnp.where(odd, high, low) for low, high in zip(level[::2], level[1::2], strict=False)] + last
+        alone = level[len(level) // 2 * 2 :]
+        level = [*(jnp.where(odd, high, low) for low, high in zip(level[::2], level[1::2], strict=False)), *alone]
         bit += 1
     return jnp.broadcast_to(jnp.asarray(level[0], jnp.float32), index.shape)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import metadata
+from itertools import chain, islice, product
 from typing import Any
 
 import jax
@@ -22,43 +23,49 @@ from mks.backends.reference import ops as reference
 pytestmark = pytest.mark.timeout(120)
 
 f32, bf16, int32 = jnp.float32, jnp.bfloat16, jnp.int32
-type Kinds = list[jax.ShapeDtypeStruct]
+ROWS = (1, 3, 8)
+type Call = tuple[Callable, tuple[Any, ...]]  # an op and its operands
 
 
-def kinds(b: int, *shapes: tuple) -> Kinds:
+def kinds(b: int, *shapes: tuple) -> tuple[jax.ShapeDtypeStruct, ...]:
     """Arguments of the given shapes, with `b` for each "B"; a type may follow (f32 by default)."""
     every = [(s[:-1], s[-1]) if not isinstance(s[-1], int) else (s, f32) for s in shapes]
-    return [jax.ShapeDtypeStruct(tuple(b if n == "B" else n for n in shape), dtype) for shape, dtype in every]
+    return tuple(jax.ShapeDtypeStruct(tuple(b if n == "B" else n for n in shape), dtype) for shape, dtype in every)
 
 
-def kernel(op: Callable, *arguments: Any, interpret: bool = False, by_reference: bool = False) -> Callable:
-    """A kernel that is nothing but one op over values, or references, in VMEM."""
+def drawn(b: int, *shapes: tuple) -> tuple[jax.Array, ...]:
+    """Some numbers of the given shapes, both signs."""
+    wanted = kinds(b, *shapes)
+    draw = np.random.default_rng(sum(k.size for k in wanted))
+    return tuple(jnp.asarray(draw.normal(size=k.shape) * 3, k.dtype) for k in wanted)
+
+
+def kernel(calls: Sequence[Call], *, interpret: bool = False, by_reference: bool = False) -> Callable:
+    """A kernel that is nothing but some ops over values, or references, in VMEM; it takes their operands in order."""
     vmem = pl.BlockSpec(memory_space=pltpu.VMEM)
-    shapes, tree = jax.tree.flatten(jax.eval_shape(op, *arguments))
+    shapes, tree = jax.tree.flatten([jax.eval_shape(op, *arguments) for op, arguments in calls])
+    count = sum(len(arguments) for _, arguments in calls)
 
     def body(*refs):
-        ins, outs = refs[: len(arguments)], refs[len(arguments) :]
-        found = op(*ins) if by_reference else op(*(ref[...] for ref in ins))
-        for ref, value in zip(outs, jax.tree.leaves(found), strict=True):
+        ins = iter(refs[:count])
+        found = []
+        for op, arguments in calls:
+            own = list(islice(ins, len(arguments)))
+            found += jax.tree.leaves(op(*own) if by_reference else op(*(ref[...] for ref in own)))
+        for ref, value in zip(refs[count:], found, strict=True):
             ref[...] = value
 
     call = pl.pallas_call(
-        body, out_shape=shapes, in_specs=[vmem] * len(arguments), out_specs=[vmem] * len(shapes),
+        body, out_shape=shapes, in_specs=[vmem] * count, out_specs=[vmem] * len(shapes),
         interpret=pltpu.InterpretParams() if interpret else False,
         compiler_params=pltpu.CompilerParams(vmem_limit_bytes=60 << 20),
     )  # fmt: skip
-    return jax.jit(lambda *a: jax.tree.unflatten(tree, call(*a)))
+    return lambda *a: jax.tree.unflatten(tree, call(*a))
 
 
-def run(op: Callable, *arguments: jax.Array, **how: bool) -> Any:
-    """What an op gives in the interpreter."""
-    return kernel(op, *arguments, interpret=True, **how)(*arguments)
-
-
-def drawn(*wanted: jax.ShapeDtypeStruct) -> list[jax.Array]:
-    """Some numbers of the given shapes, both signs."""
-    draw = np.random.default_rng(sum(k.size for k in wanted))
-    return [jnp.asarray(draw.normal(size=k.shape) * 3, k.dtype) for k in wanted]
+def run(calls: Sequence[Call], **how: bool) -> list[Any]:
+    """What the ops give in the interpreter; they share one kernel, as most of the time goes into making it."""
+    return kernel(calls, interpret=True, **how)(*chain.from_iterable(arguments for _, arguments in calls))
 
 
 def same(found: Any, expected: Any) -> None:
@@ -69,34 +76,37 @@ def same(found: Any, expected: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6 * largest)
 
 
-def gained(x: jax.Array, gain: jax.Array, *, eps: float) -> jax.Array:
-    return reference.find("rms_norm")(x, gain[0], eps=eps)
+def agree(calls: Sequence[Call], reference: Sequence[Callable]) -> None:
+    """What the ops give is what functions of the same operands give."""
+    operands = [arguments for _, arguments in calls]
+    expected = jax.jit(lambda every: [f(*each) for f, each in zip(reference, every, strict=True)])(operands)
+
+    same(run(calls), expected)
 
 
-# The op, its scalars, its operands; the reference where it is not called in the same way.
-CASES: list[tuple[str, dict[str, Any], list[tuple], Callable | None]] = [
-    ("softmax", {}, [("B", 5, 24)], None),
-    ("mask", {"used": 130}, [("B", 200)], None),
-    *[("rms_norm", {"eps": 1e-5}, [("B", *shape), (1, shape[-1])], gained) for shape in [(576,), (16, 128), (6, 24)]],
-    *[("l2_norm", {"eps": 1e-6}, [("B", *shape)], None) for shape in [(2, 128), (2, 16), (40,)]],
-    *[("heads", {"n": n}, [("B", n * w)], None) for n, w in [(9, 64), (3, 512), (6, 24), (1, 256)]],
-    *[("flat", {}, [("B", n, w)], partial(reference.find("flat"), lead=1)) for n, w in [(9, 64), (6, 128), (5, 8)]],
-    ("flat", {}, [("B", 40)], partial(reference.find("flat"), lead=1)),
-    ("split", {"width": (256, 256)}, [("B", 3, 512)], None),
-    ("split", {"width": (8, 24, 1)}, [("B", 33)], None),
-    ("concat", {}, [("B", 6, 128), ("B", 6, 64)], None),
-    ("concat", {}, [("B", 16), (1, 8)], None),
-]  # fmt: skip
+# Scalars and operands by op.
+CASES: dict[str, list[tuple[dict[str, Any], list[tuple]]]] = {
+    "softmax": [({}, [("B", 5, 24)]), ({}, [("B", 128)])],
+    "mask": [({"used": 130}, [("B", 200)])],
+    "rms_norm": [({"eps": 1e-5}, [("B", *shape), (1, shape[-1])]) for shape in [(576,), (16, 128), (6, 24)]],
+    "l2_norm": [({"eps": 1e-6}, [("B", *shape)]) for shape in [(2, 128), (2, 16), (40,)]],
+    "heads": [({"n": n}, [("B", n * w)]) for n, w in [(9, 64), (2, 128), (3, 512), (6, 24), (1, 256)]],
+    "flat": [({}, [("B", *shape)]) for shape in [(9, 64), (6, 128), (5, 8), (40,)]],
+    "split": [({"width": (256, 256)}, [("B", 3, 512)]), ({"width": (8, 24, 1)}, [("B", 33)])],
+    "concat": [({}, [("B", 6, 128), ("B", 6, 64)]), ({}, [("B", 16), (1, 8)])],
+}
 
 
-@pytest.mark.parametrize(("name", "scalars", "shapes", "other"), CASES, ids=[f"{c[0]}{i}" for i, c in enumerate(CASES)])
-def test_op(name: str, scalars: dict[str, Any], shapes: list[tuple], other: Callable | None) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_op(name: str) -> None:
     """The values are the reference's."""
-    for b in (1, 3, 8):
-        arguments = drawn(*kinds(b, *shapes))
+    calls, expected = [], []
+    for (scalars, shapes), b in product(CASES[name], ROWS):
+        lead = {"lead": 1} if name == "flat" else {}
+        calls.append((partial(ops.find(name), **scalars), drawn(b, *shapes)))
+        expected.append(partial(reference.find(name), **scalars, **lead))
 
-        found = run(partial(ops.find(name), **scalars), *arguments)
-        same(found, (other or reference.find(name))(*arguments, **scalars))
+    agree(calls, expected)
 
 
 def test_elementwise() -> None:
@@ -107,10 +117,10 @@ def test_elementwise() -> None:
         some = [find("add")(1, find("mul")(x, 0.25))]
         return some + [find(name)(x) for name in one] + [find(name)(x, y) for name in two]
 
-    for b, *shape in [(1, 40), (3, 5, 24), (8, 200)]:
-        arguments = drawn(*kinds(b, ("B", *shape), (1, shape[-1])))
+    shapes = [(1, 40), (3, 5, 24), (8, 200)]
+    calls = [(partial(every, ops.find), drawn(b, ("B", *shape), (1, shape[-1]))) for b, *shape in shapes]
 
-        same(run(partial(every, ops.find), *arguments), every(reference.find, *arguments))
+    agree(calls, [partial(every, reference.find)] * 3)
 
 
 def test_powers() -> None:
@@ -119,16 +129,26 @@ def test_powers() -> None:
     def every(find, x, y):
         return [find("pow")(x, y), find("pow")(x, -0.5), find("pow")(x, 2), find("sqrt")(x)]
 
-    arguments = [jnp.abs(a) + 0.1 for a in drawn(*kinds(3, ("B", 24), (1, 24)))]
+    x, y = drawn(3, ("B", 24), (1, 24))
 
-    same(run(partial(every, ops.find), *arguments), every(reference.find, *arguments))
+    agree([(partial(every, ops.find), (jnp.abs(x) + 0.1, y))], [partial(every, reference.find)])
 
 
 def test_gain_is_a_number() -> None:
     """A norm may have a number for its gain."""
-    (x,) = drawn(*kinds(3, ("B", 40)))
+    both = [partial(find("rms_norm"), gain=2.5, eps=1e-6) for find in (ops.find, reference.find)]
 
-    same(run(lambda x: ops.find("rms_norm")(x, 2.5, eps=1e-6), x), reference.find("rms_norm")(x, 2.5, eps=1e-6))
+    agree([(both[0], drawn(3, ("B", 40)))], both[1:])
+
+
+def turned(x: jax.Array, position: jax.Array, **scalars: Any) -> jax.Array:
+    """The reference's `rope`."""
+    return reference.find("rope")(x[:, None], position, **scalars)[:, 0]
+
+
+def at(b: int) -> jax.Array:
+    """Positions of `b` rows, early and late."""
+    return jnp.asarray([100000, 0, 7, 131071, 4095, 1, 65537, 31][:b], int32)[:, None]
 
 
 ROPES = [
@@ -140,72 +160,82 @@ ROPES = [
     ((2, 24), {"theta": 1e4, "scaling": 4}),
     ((24,), {"theta": 1e4, "width": 2}),
 ]
-POSITIONS = [100000, 0, 7, 131071, 4095, 1, 65537, 31]
 
 
-@pytest.mark.parametrize(("shape", "scalars"), ROPES)
 @pytest.mark.parametrize("pairs", [0, 1])
-def test_rope(shape: tuple[int, ...], scalars: dict[str, Any], pairs: int) -> None:
+def test_rope(pairs: int) -> None:
     """Rows at positions of their own turn as the reference's do, whichever channels they pair."""
-    for b in (1, 3, 8):
-        (x,), position = drawn(*kinds(b, ("B", *shape))), jnp.asarray(POSITIONS[:b], int32)[:, None]
-        found = run(partial(ops.find("rope"), pairs=pairs, **scalars), x, position)
+    calls, expected = [], []
+    for (shape, scalars), b in product(ROPES, ROWS):
+        calls.append((partial(ops.find("rope"), pairs=pairs, **scalars), (*drawn(b, ("B", *shape)), at(b))))
+        expected.append(partial(turned, pairs=pairs, **scalars))
 
-        same(found, reference.find("rope")(x[:, None], position, pairs=pairs, **scalars)[:, 0])
+    agree(calls, expected)
 
 
 def test_rope_far_out() -> None:
     """Late positions turn by the exact sine and cosine of their f32 angle."""
     n, theta = 128, 1e6
-    (x,), position = drawn(*kinds(2, ("B", 2, n))), np.asarray([[100000], [131071]], np.int32)
+    (x,), position = drawn(2, ("B", 2, n)), np.asarray([[100000], [131071]], np.int32)
     angle = position.astype(np.float32) * np.asarray(theta ** (-np.arange(0, n, 2) / n), np.float32)
     cos, sin = (turn(angle.astype(np.float64))[:, None] for turn in (np.cos, np.sin))
     a, b = np.split(np.asarray(x, np.float64), 2, axis=-1)
-    found = run(partial(ops.find("rope"), theta=theta), x, jnp.asarray(position))
+    (found,) = run([(partial(ops.find("rope"), theta=theta), (x, jnp.asarray(position)))])
 
     np.testing.assert_allclose(found, np.concatenate([a * cos - b * sin, b * cos + a * sin], -1), rtol=0, atol=1e-5)
 
 
 def test_turns_serve_every_head() -> None:
     """What one position turns by is found once and used by queries and keys alike."""
-    (q, k), position = drawn(*kinds(3, ("B", 6, 256), ("B", 1, 256))), jnp.asarray([[5], [0], [90000]], int32)
 
     def both(q, k, position):
         turn = turns(position, 256, theta=1e7, width=64)
         return [rotated(x, turn, width=64) for x in (q, k)]
 
-    rope = partial(reference.find("rope"), theta=1e7, width=64)
-    same(run(both, q, k, position), [rope(x[:, None], position)[:, 0] for x in (q, k)])
+    def each(q, k, position):
+        return [turned(x, position, theta=1e7, width=64) for x in (q, k)]
+
+    agree([(both, (*drawn(3, ("B", 6, 256), ("B", 1, 256)), at(3)))], [each])
 
 
 @pytest.mark.parametrize("dtype", [bf16, f32])
-@pytest.mark.parametrize(("c", "n"), [(256, 4), (40, 4), (24, 2)])
-def test_causal_conv(c: int, n: int, dtype: Any) -> None:
+def test_causal_conv(dtype: Any) -> None:
     """The value sees its own input exactly, earlier ones as the state keeps them, bit for bit as the reference does."""
-    for b in (1, 3, 8):
-        x, taps, state = drawn(*kinds(b, ("B", c), (n, c), ("B", n - 1, c, dtype)))
-        found, after = run(ops.find("causal_conv"), x, taps, state)
-        lengths = jnp.ones(b, int32)
-        expected, kept = reference.find("causal_conv")(x[:, None], taps.T, state, lengths=lengths)
+    op, other = ops.find("causal_conv"), reference.find("causal_conv")
+    shapes = [(c, n, b) for (c, n), b in product([(256, 4), (40, 4), (24, 2)], ROWS)]
+    calls = [(op, drawn(b, ("B", c), (n, c), ("B", n - 1, c, dtype))) for c, n, b in shapes]
 
+    for (found, after), (_, (x, taps, state)) in zip(run(calls), calls, strict=True):
+        expected, kept = jax.jit(other)(x[:, None], taps.T, state, lengths=np.ones(len(x), np.int32))
         same(found, expected[:, 0])
         assert after.dtype == dtype
-        np.testing.assert_array_equal(after.astype(f32), kept.astype(f32))
+        np.testing.assert_array_equal(np.asarray(after, f32), np.asarray(kept, f32))
 
 
 @pytest.mark.parametrize("by_reference", [False, True])
-@pytest.mark.parametrize("n", [40, 1024, 1500, 5000])
-def test_argmax(n: int, by_reference: bool) -> None:
+def test_argmax(by_reference: bool) -> None:
     """The largest wherever it stands, the lowest index on ties, in rows that are all masked or no numbers the first."""
-    for b in (1, 3, 8):
-        x = np.array(drawn(*kinds(b, ("B", n)))[0])
+    rows = []
+    for n, b in product([40, 1024, 1500, 5000], ROWS):
+        x = np.array(drawn(b, ("B", n))[0])
         for row in range(b):
             x[row, [n - 1, n - 1 - row, (row * 977) % n]] = 100
         x[b // 2, :] = -np.inf if b < 8 else np.nan
-        found = run(ops.find("argmax"), jnp.asarray(x), by_reference=by_reference)
+        rows.append(x)
 
-        assert (found.shape, found.dtype) == ((b, 1), int32)
-        np.testing.assert_array_equal(found[:, 0], reference.find("argmax")(x))
+    for x, found in zip(rows, run([(ops.find("argmax"), (x,)) for x in rows], by_reference=by_reference), strict=True):
+        assert (found.shape, found.dtype) == ((len(x), 1), int32)
+        np.testing.assert_array_equal(found[:, 0], np.argmax(x, axis=-1))
+
+
+@pytest.mark.parametrize("by_reference", [False, True])
+def test_argmax_of_a_part(by_reference: bool) -> None:
+    """What stands beyond the used elements is never chosen."""
+    (x,) = drawn(3, ("B", 5632))
+    calls = [(partial(ops.find("argmax"), used=used), (x.at[:, used:].set(jnp.nan),)) for used in (1, 1024, 5500)]
+
+    for (op, _), found in zip(calls, run(calls, by_reference=by_reference), strict=True):
+        np.testing.assert_array_equal(found[:, 0], np.argmax(x[:, : op.keywords["used"]], axis=-1))
 
 
 def test_find(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,9 +252,8 @@ def test_find(monkeypatch: pytest.MonkeyPatch) -> None:
         ops._installed.cache_clear()
 
 
-def to_compile(b: int) -> list[tuple[str, Callable, Kinds]]:
+def to_compile(b: int) -> list[Call]:
     """Ops at the shapes of SmolLM2, Qwen3, one of eight cores of Qwen3.8, and of small models."""
-    find = ops.find
     every: list[tuple[str, dict[str, Any], list[tuple]]] = [
         *[(name, {}, [("B", 2176), (1, 2176)]) for name in "add sub mul div pow max min".split()],
         *[(name, {}, [("B", 6, 128)]) for name in "neg exp tanh sigmoid silu sqrt softplus f32 softmax".split()],
@@ -250,17 +279,17 @@ def to_compile(b: int) -> list[tuple[str, Callable, Kinds]]:
             for c in (256, 768, 32, 96)
             for dtype in (bf16, f32)
         ],
-        *[("argmax", {}, [("B", n)]) for n in (256, 31040, 49152, 151936)],
     ]  # fmt: skip
-    return [(f"{name} {shapes}", partial(find(name), **scalars), kinds(b, *shapes)) for name, scalars, shapes in every]
+    return [(partial(ops.find(name), **scalars), kinds(b, *shapes)) for name, scalars, shapes in every]
 
 
 def compiles(target: str, b: int) -> None:
     """Raises where the compiler refuses one."""
-    for name, op, arguments in to_compile(b):
-        for by_reference in {False, name.startswith("argmax")}:
-            call = kernel(op, *arguments, by_reference=by_reference)
-            assert "tpu_custom_call" in compile_for(target, call, arguments), name
+    rows = [(ops.find("argmax"), kinds(b, ("B", n))) for n in (256, 31040, 49152, 151936)]
+    rows += [(partial(ops.find("argmax"), used=31040), kinds(b, ("B", 31232)))]
+    for by_reference, calls in [(False, to_compile(b)), (False, rows), (True, rows)]:
+        arguments = list(chain.from_iterable(each for _, each in calls))
+        assert "tpu_custom_call" in compile_for(target, kernel(calls, by_reference=by_reference), arguments)
 
 
 def test_compiles() -> None:
