@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -144,9 +145,22 @@ def compile_ahead(
     with jax.sharding.use_abstract_mesh(machine.abstract_mesh(axes)):
         lowered = fresh.trace(*arguments).lower(lowering_platforms=("tpu",))
         between = time.perf_counter()
-        executable = lowered.compile()
+        with _not_kept():
+            executable = lowered.compile()
     end = time.perf_counter()
     return Compiled(executable, executable.as_text() or "", between - start, end - between, _memory(executable))
+
+
+@contextmanager
+def _not_kept() -> Iterator[None]:
+    """Keep JAX's cache of compiled programs out of it: it would write this one, and cannot read it back."""
+    name = "jax_persistent_cache_min_compile_time_secs"
+    before = getattr(jax.config, name)
+    jax.config.update(name, float("inf"))
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)
 
 
 def _memory(executable: jax.stages.Compiled) -> Memory:

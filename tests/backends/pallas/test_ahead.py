@@ -98,6 +98,32 @@ def test_what_is_measured():
     assert memory.code > 0
 
 
+CACHED = """
+import sys, jax
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+from helpers.ahead import compile_local, local, shaped
+import jax.numpy as jnp
+def double(x, out):
+    out[...] = x[...] * 2
+compile_local(lambda x: local(double, jax.ShapeDtypeStruct((8, 128), jnp.float32), x), shaped((8, 128)))
+print(jax.config.jax_persistent_cache_min_compile_time_secs)
+def other(x):
+    return x * 2
+jax.jit(other)(1.0)
+"""
+
+
+def test_kept_programs(tmp_path):
+    """JAX's cache of compiled programs, which could not be read back, gets nothing; other programs are kept."""
+    run = subprocess.run([sys.executable, "-W", "error", "-c", CACHED, str(tmp_path)], cwd=TESTS, capture_output=True,
+                         text=True, timeout=60, check=False)  # fmt: skip
+
+    assert run.stdout.strip() == "0.0", run.stderr
+    assert [path.name.partition("-")[0] for path in tmp_path.glob("*-cache")] == ["jit_other"]
+
+
 def test_unknown_topology():
     """A topology that the compiler does not describe is an error with a code."""
     with pytest.raises(MksError) as caught:
