@@ -32,7 +32,7 @@ def dot(op: p.Dot, core: Core) -> None:
 
 def _dots(product: p.Product, run: p.Run, block: int, x: list[jax.Array], core: Core) -> list[jax.Array]:  # type: ignore[name-defined]
     dtype, ring, found, at = _DTYPES[product.dtype], core.refs[product.ring], [], 0
-    per_word = 4 // product.tiling.bytes_
+    per_word = product.tiling.per_word
     for slot, rows in core.arrived:
         words = rows // run.blocks
         tile = pltpu.bitcast(ring[slot, block * words : (block + 1) * words], dtype)

@@ -16,7 +16,7 @@ from ..source import Span
 from . import ir as p
 from .tiles import tiling
 
-_BYTES = {"bf16": 2, "f32": 4, "int32": 4}
+_BITS = {"bf16": 16, "f32": 32, "int32": 32}
 LANES = 128
 STEP = "step"
 DIRECT = "weights"
@@ -127,7 +127,7 @@ def product(build: Build, place: str, members: tuple[str, ...], operand: str | N
     dtype = build.dtype(weights[0].type)
     widths = tuple(_rows(build, name) for name in members)
     inputs = build.shares.weight_shape(weights[0])[-1]
-    tiles = tiling(sum(widths), inputs, _BYTES[dtype])
+    tiles = tiling(sum(widths), inputs, _BITS[dtype])
     name = f"{place}.{'+'.join(w.split('.')[-1] for w in members)}"
     if operand is None or build.buffers[operand].shape != (build.rows, tiles.inputs):
         operand = build.buffer(f"operand of {name}", (build.rows, tiles.inputs), dtype, place, span)

@@ -1,8 +1,8 @@
 """How a product's matrix lies on a tape: by its shape and the element's width alone, so that movement changes no bit.
 
-A tape is rows of 512 32-bit words; of a matrix with 16-bit elements each word holds two of its rows. A matrix
-`[outputs, inputs]` is cut into column blocks of 512 outputs. What is left over goes into blocks of 256 and 128, whose
-inputs are folded, two or four pieces side by side, so that a row of the tape is full.
+A tape is rows of 512 32-bit words; a word holds two rows of a matrix with 16-bit elements, eight of one with 4 bits, the
+first in the lowest bits. A matrix `[outputs, inputs]` is cut into column blocks of 512 outputs. What is left over goes
+into blocks of 256 and 128, whose inputs are folded, two or four pieces side by side, so that a row of the tape is full.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from attrs import frozen
 
 WIDTH = 512  # fewer columns leave the two matrix units of a TPU7x core half idle
 TILE_BYTES = 2560 * 1024  # of one transfer, at most: short waits, and long enough for the full rate
-_LANES, _SUBLANES, _WORD = 128, 8, 4
+WORD_BITS = 32
+_LANES, _SUBLANES = 128, 8
 
 
 @frozen
@@ -32,12 +33,17 @@ class Run:
 
 @frozen
 class Tiling:
-    """`inputs` and `outputs` as padded; `bytes_` is an element's width."""
+    """`inputs` and `outputs` as padded; `bits` is an element's width."""
 
     inputs: int
     outputs: int
-    bytes_: int
+    bits: int
     runs: tuple[Run, ...]
+
+    @property
+    def per_word(self) -> int:
+        """How many elements, of inputs one after the other, a word holds."""
+        return WORD_BITS // self.bits
 
     @property
     def rows(self) -> int:
@@ -50,9 +56,9 @@ class Tiling:
         return tuple(rows for run in self.runs for _ in range(run.count) for rows in run.rows)
 
 
-def tiling(outputs: int, inputs: int, bytes_: int) -> Tiling:
-    """How a matrix `[outputs, inputs]` with elements of `bytes_` bytes (2 or 4) is cut."""
-    per_word = _WORD // bytes_
+def tiling(outputs: int, inputs: int, bits: int) -> Tiling:
+    """How a matrix `[outputs, inputs]` with elements of `bits` bits (4, 8, 16 or 32) is cut."""
+    per_word = WORD_BITS // bits
     rest = outputs % WIDTH
     narrow = (WIDTH,) if rest > 384 else (256,) * (rest > 128) + (128,) * (0 < rest <= 128 or rest > 256)
     fold = max([WIDTH // columns for columns in narrow], default=1)
@@ -60,7 +66,7 @@ def tiling(outputs: int, inputs: int, bytes_: int) -> Tiling:
     runs: list[Run] = []
     whole = outputs // WIDTH
     words = inputs // per_word
-    limit = TILE_BYTES // (WIDTH * _WORD)
+    limit = TILE_BYTES // (WIDTH * WORD_BITS // 8)
     if words > limit:
         runs += [Run(whole, 1, WIDTH, 1, 0, _parts(words, limit))] * (whole > 0)
     else:
@@ -73,7 +79,7 @@ def tiling(outputs: int, inputs: int, bytes_: int) -> Tiling:
         pieces = WIDTH // columns
         runs.append(Run(1, 1, columns, pieces, at, _parts(words // pieces, limit)))
         at += columns
-    return Tiling(inputs, at, bytes_, tuple(runs))
+    return Tiling(inputs, at, bits, tuple(runs))
 
 
 def _parts(words: int, limit: int) -> tuple[int, ...]:
