@@ -16,7 +16,7 @@ from jax.experimental.pallas import tpu as pltpu
 from ...dsl.program import ir as p
 from . import collectives
 from .core import Core
-from .peers import Cores, barrier, collective_id
+from .peers import Cores, collective_id
 from .tape import rows as tape_rows
 from .tape import table
 from .transfers import tiles
@@ -106,8 +106,6 @@ def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: 
         counters: dict[str, tuple[Any, ...]] = dict.fromkeys(program.rings, (0, 0, 0))
         counters |= {exchange_set(e): (0,) for e in program.exchanges.values()}
         core = Core(program, by_name, counters, cores, layer=0)
-        if program.exchanges:
-            barrier(cores)
         emit(program.body, core)
 
     flat = [shape for shapes in scratch.values() for shape in (shapes if isinstance(shapes, tuple) else (shapes,))]

@@ -18,7 +18,7 @@ from .dots import dot
 from .evaluate import store
 from .ops import attend as attention
 from .ops.argmax import argmax
-from .peers import Scalar
+from .peers import Scalar, barrier
 
 
 def emit(ops: Sequence[p.Op], core: Core) -> None:
@@ -190,6 +190,7 @@ def _greedy(op: p.Greedy, core: Core) -> None:
 
 
 _EMIT: dict[type, Callable] = {
+    p.Barrier: lambda op, core: barrier(core.cores),
     p.Start: transfers.start, p.Wait: transfers.wait, p.Dot: dot, p.Load: transfers.load, p.Loaded: transfers.loaded,
     p.Save: transfers.save, p.Saved: transfers.saved, p.Lookup: transfers.look_up, p.StartTiles: transfers.start_tiles,
     p.Emit: transfers.emit_output, p.Compute: lambda op, core: store(core, op), p.Send: _send, p.Receive: _receive,

@@ -114,6 +114,11 @@ class Exchange:
 
 
 @frozen
+class Barrier:
+    """All cores have entered the call: from here on they may be sent to."""
+
+
+@frozen
 class Start:
     """The next `count` transfers of a ring's tape set out, each into the slot after the last."""
 
@@ -267,8 +272,8 @@ class Layers:
 
 
 type Op = (
-    Start | Wait | Dot | Load | Loaded | Save | Saved | Lookup | Compute | Send | Receive | StartTiles | Attend | Emit
-    | Greedy | Repeat | Choice | Layers
+    Barrier | Start | Wait | Dot | Load | Loaded | Save | Saved | Lookup | Compute | Send | Receive | StartTiles | Attend
+    | Emit | Greedy | Repeat | Choice | Layers
 )  # fmt: skip
 
 

@@ -29,6 +29,9 @@ def lower(schedule: Schedule, instance: Instance, rows: int) -> p.Program:
     choices = _choices(instance, loop, tuple(parts))
     starts = place_starts(build, choices, parts)
     body: list[p.Op] = [p.Start(ring.name, ring.slots) for ring in build.rings.values() if ring.ahead]
+    end = _end(build, step)
+    if build.exchanges:
+        body.append(p.Barrier())
     body += starts
     body += _plain(first)
     if loop is not None and choices:
@@ -37,7 +40,7 @@ def lower(schedule: Schedule, instance: Instance, rows: int) -> p.Program:
                        for i, names in enumerate(choices))  # fmt: skip
         body.append(p.Layers(min(layers), max(layers) + 1, placed))
     body += _plain(last)
-    body += _end(build, step)
+    body += end
     return p.Program(schedule, instance, shares, rows, build.buffers, build.views, build.rings, build.products,
                      build.copies, build.caches, build.exchanges, build.arrays, build.outputs, tuple(body))  # fmt: skip
 
