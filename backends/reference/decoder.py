@@ -15,14 +15,10 @@ from . import step as steps
 from .compilation import compiled
 from .keeping import Keeper, KeptRow
 from .loading import Values, load
+from .passes import passes, spans
 from .states import Arrays, plan
 from .step import Taps
 from .weights import Weights
-
-# A prefill is made of passes of so many tokens, or of the decoder's chunk.
-_SPANS = (1, 8, 32)
-# What a pass costs beside its tokens, in tokens: the weights are read.
-_OVERHEAD = 12
 
 type _Compiled = Callable[..., tuple[Arrays, tuple[jax.Array, dict[str, jax.Array]]]]
 
@@ -42,7 +38,7 @@ class ReferenceDecoder:
     ) -> None:  # fmt: skip
         self.instance, self.rows, self.context = instance, rows, context
         self.chunk = min(chunk, context)
-        self.spans = (*(n for n in _SPANS if n < self.chunk), self.chunk) if span is None else (min(span, self.chunk),)
+        self.spans = spans(self.chunk, span)
         self.room = plan(instance, rows, context, self.chunk)
         self.weights = weights if isinstance(weights, Weights) else load(instance, weights, same)
         self.taps = taps or {}
@@ -106,7 +102,7 @@ class ReferenceDecoder:
         same = last_only and len(self.spans) == 1 and (start == 0 or self._held[row] == start)
         self._held[row] = None
         logits, tapped, at = [], [], 0
-        for span, real in self._passes(count):
+        for span, real in passes(count, self.spans):
             tokens = np.zeros((1, span), np.int32)
             tokens[0, :real] = ids[at : at + real]
             found = self._run(self._program(1, span, last_only), tokens, [start + at], [real], row)[0]
@@ -116,18 +112,6 @@ class ReferenceDecoder:
         self.tapped = {name: np.concatenate([each[name] for each in tapped], axis=1) for name in self.taps}
         self._held[row] = start + count if same else None
         return logits[-1] if last_only or len(logits) == 1 else np.concatenate(logits)
-
-    def _passes(self, count: int) -> list[tuple[int, int]]:
-        """The cheapest passes over `count` tokens: span and real tokens of each; only the last one is padded."""
-        best: list[tuple[int, list[tuple[int, int]]]] = [(0, [])]
-        for n in range(1, count + 1):
-            padded = next((span for span in self.spans if span >= n), None)
-            options = [] if padded is None else [(padded + _OVERHEAD, [(padded, n)])]
-            for span in (span for span in self.spans if span < n):
-                cost, rest = best[n - span]
-                options.append((cost + span + _OVERHEAD, [(span, span), *rest]))
-            best.append(min(options, key=lambda option: option[0]))
-        return best[count][1]
 
     def decode(self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool]) -> np.ndarray[Any, Any]:
         """One token for each live row (lists of `rows`); f32 logits `[rows, vocab]`, undefined where not live."""

@@ -106,7 +106,7 @@ def _parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
                         "f32 is exact and fastest on most CPUs, bf16 takes half the memory, auto follows the "
                         "checkpoint (default: %(default)s)")  # fmt: skip
     add_sizes(parser)
-    parser.add_argument(
-        "--backend", choices=["reference", "pallas"], default="reference", help="(default: %(default)s)"
-    )
+    parser.add_argument("--backend", choices=["reference", "pallas"], default="reference", help="plain JAX, or kernels "
+                        "for TPUs, which are interpreted on a host without one (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--schedule", metavar="NAME", help="how kernels move weights (default: the model's first)")
     return parser

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from ...dsl.compile import check_source
+from ...dsl.compile import Definition, check_source
 from ...dsl.decoder import Decoder
 from ...dsl.diagnostics import Diagnostic, MksError
 from ...dsl.model.instantiate import look_up
 from ...dsl.model.ir import Model
+from ...dsl.schedule.ir import Schedule
 from ...models.demo import default_checkpoint
 from ...models.library import find_definition
 from ...models.load import load
 from ..text.files import TextFiles, read_text_files
+from .load_pallas import NoSchedule, find_schedule, kernels
 from .terminal import Progress, loading
 
 if TYPE_CHECKING:
@@ -58,16 +61,19 @@ def open_model(
     sizes_from_config: bool = False,
     sizes: Mapping[str, int | float] | None = None,
     backend: str = "reference",
+    schedule: str | None = None,
     dtype: str = "f32",
 ) -> Opened:
     """Find a definition (a shipped one's name or a path) and its checkpoint, and see that they fit.
 
+    `backend` is `reference`, or `pallas`, for kernels by the model's first schedule or the one named.
     `dtype` is the working type: `f32`, `bf16`, or `auto`, the narrowest that the checkpoint allows.
     Raises `CannotOpen`, `UnreadableFile`, or `MksError` with all that is wrong.
     """
-    if backend != "reference":
-        raise CannotOpen(f"the `{backend}` backend cannot run models yet; use `--backend reference`")
-    chosen, found = _definition(model)
+    if schedule is not None and backend != "pallas":
+        raise CannotOpen("--schedule says how kernels move weights; it goes with --backend pallas")
+    definition, chosen, found = _definition(model)
+    planned = None if backend != "pallas" else _schedule(definition, chosen.name, schedule)
     place = _checkpoint(model, checkpoint, found)
     binding, more = load(chosen, place, adopt=sizes_from_config, overrides=sizes,
                           working=None if dtype == "auto" else dtype)  # fmt: skip
@@ -75,15 +81,12 @@ def open_model(
     if binding is None:
         raise MksError(found)
     files = read_text_files(_text_place(place))
-
-    def decoder(rows: int, context: int, ahead: bool) -> Decoder:
-        return _reference(binding, chosen.name, rows, context, ahead)
-
+    decoder = partial(_reference, binding, chosen.name) if planned is None else _kernels(binding, planned)
     return Opened(chosen.name, files, _longest(binding.checkpoint.config or {}), decoder, tuple(found))
 
 
-def _definition(name: str) -> tuple[Model, list[Diagnostic]]:
-    """The first model of a definition that is no drafter, and warnings."""
+def _definition(name: str) -> tuple[Definition, Model, list[Diagnostic]]:
+    """A definition, the first model of it that is no drafter, and warnings."""
     source, found = find_definition(name)
     if source is None:
         raise MksError(found)
@@ -96,7 +99,7 @@ def _definition(name: str) -> tuple[Model, list[Diagnostic]]:
     if chosen is None:
         what = "only drafts for another model" if models else "holds no model"
         raise CannotOpen(f"`{name}` {what}; it cannot be run by itself")
-    return chosen, found
+    return definition, chosen, found
 
 
 def _checkpoint(model: str, given: Path | None, found: list[Diagnostic]) -> Path:
@@ -123,6 +126,20 @@ def _text_place(place: Path) -> Path:
 def _longest(config: Mapping[str, Any]) -> int | None:
     values = (look_up(config, key) for key in _LONGEST)
     return next((value for value in values if type(value) is int and value > 0), None)
+
+
+def _schedule(definition: Definition, model: str, name: str | None) -> Schedule:
+    try:
+        return find_schedule(definition, model, name)
+    except NoSchedule as e:
+        raise CannotOpen(str(e)) from e
+
+
+def _kernels(binding: Binding, schedule: Schedule) -> Callable[[int, int, bool], Decoder]:
+    try:
+        return kernels(binding, schedule, SERVING_SPAN)
+    except NoSchedule as e:
+        raise CannotOpen(str(e)) from e
 
 
 def _reference(binding: Binding, name: str, rows: int, context: int, ahead: bool) -> Decoder:

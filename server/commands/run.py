@@ -35,6 +35,7 @@ def run_once(args: argparse.Namespace) -> None:
         sizes_from_config=args.sizes == "config",
         sizes=args.size,
         backend=args.backend,
+        schedule=args.schedule,
         dtype=args.dtype,
     )
     warn(opened.warnings)

@@ -45,6 +45,7 @@ def serve_model(args: argparse.Namespace) -> None:
         sizes_from_config=args.sizes == "config",
         sizes=args.size,
         backend=args.backend,
+        schedule=args.schedule,
         dtype=args.dtype,
     )
     warn(opened.warnings)

@@ -1,0 +1,71 @@
+"""One sequence's states and caches, from the kernel's layout to the reference's and back."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from attrs import evolve, frozen
+from jax import lax
+
+from ...dsl.program import ir as p
+from ..reference.states import Arrays, Room, Store, plan
+from . import sharing
+from .sharing import Sharing
+
+
+@frozen
+class _Kept:
+    """A state or cache: its array among the kernel's, the reference's, and how cores share an entry of it."""
+
+    array: p.Array
+    store: Store
+    sharing: Sharing
+
+
+@frozen
+class Rows:
+    """`room` is the reference's room for one sequence, `[layers, 1, …]` each."""
+
+    room: Room
+    kept: tuple[_Kept, ...]
+
+    def read(self, held: Arrays, row: jax.Array) -> Arrays:
+        """A row of what the kernel holds, `[cores, layers, rows, …share]`, as the reference has it."""
+        found = {}
+        for kept in self.kept:
+            array = lax.dynamic_slice_in_dim(held[kept.array.name], row, 1, axis=2)
+            if kept.array.kind == "cache":
+                # [cores, layers, 1, heads, positions, width]
+                array = array[..., : kept.store.shape[-2], : kept.store.shape[-1]]
+            found[kept.store.key] = kept.sharing.joined(array)
+        return found
+
+    def write(self, held: Arrays, row: jax.Array, states: Arrays) -> Arrays:
+        """What the kernel holds with the reference's states in a row."""
+        after = dict(held)
+        for kept in self.kept:
+            array, whole = kept.sharing.cut(states[kept.store.key]), held[kept.array.name]
+            room = [(0, have - want) for have, want in zip(whole.shape, array.shape, strict=True)]
+            room[2] = (0, 0)
+            array = jnp.pad(array, room).astype(whole.dtype)
+            after[kept.array.name] = lax.dynamic_update_slice_in_dim(whole, array, row, axis=2)
+        return after
+
+
+def rows(program: p.Program, span: int) -> Rows:
+    """For a program's states, and passes of up to `span` tokens."""
+    room, found = plan(program.instance, 1, program.schedule.context, span), []
+    for array in program.arrays.values():
+        if array.kind not in ("state", "cache"):
+            continue
+        name = array.name.removeprefix("state ")
+        state = program.instance.model.states[name]
+        (store,) = room.stores[name]
+        shared = sharing.of_state(program.shares, state)
+        if array.kind == "cache":
+            heads, width = shared.cuts
+            assert store.axis == 1, "the kernel keeps positions after the heads"
+            assert width is None, "and the channels of a head together"
+            shared = evolve(shared, cuts=(heads, None, None))
+        found.append(_Kept(array, store, shared))
+    return Rows(room, tuple(found))

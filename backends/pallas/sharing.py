@@ -1,0 +1,125 @@
+"""What all cores hold of an array, joined to the whole, and the whole cut up again, in JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import jax
+import jax.numpy as jnp
+from attrs import frozen
+from jax import lax
+
+from ...dsl.model import ir as m
+from ...dsl.model.shapes import Poly
+from ...dsl.schedule.shares import Shares
+
+
+@frozen
+class Cut:
+    """How an axis of `length` is shared out: over which axes of the mesh, by number and in order, in shares of `share`.
+
+    So many cores one after the other hold the same where it is repeated.
+    """
+
+    places: tuple[int, ...]
+    share: int
+    length: int
+    repeat: int
+
+
+@frozen
+class Sharing:
+    """A mesh's lengths and, for the last axes of an array, how each is cut; an axis that is not is `None`."""
+
+    mesh: tuple[int, ...]
+    cuts: tuple[Cut | None, ...]
+
+    @property
+    def _used(self) -> list[int]:
+        return sorted(place for cut in self.cuts if cut is not None for place in cut.places)
+
+    def joined(self, array: jax.Array) -> jax.Array:
+        """`[cores, *lead, *share]` as the whole `[*lead, *whole]`, without padding and repeats."""
+        array = array.reshape(*self.mesh, *array.shape[1:])
+        used = self._used
+        for place in reversed(range(len(self.mesh))):
+            if place not in used:
+                array = lax.index_in_dim(array, 0, place, keepdims=False)
+        first = array.ndim - len(self.cuts)
+        order, shape = list(range(len(used), first)), list(array.shape[len(used) : first])
+        for i, cut in enumerate(self.cuts):
+            order += [used.index(place) for place in cut.places] if cut is not None else []
+            order.append(first + i)
+            shape += [array.shape[first + i]] if cut is None else [self._ways(cut), cut.share]
+        array, axis = array.transpose(order).reshape(shape), first - len(used)
+        for cut in self.cuts:
+            if cut is not None:
+                array = lax.slice_in_dim(array, 0, None, stride=cut.repeat, axis=axis)
+                array = array.reshape(*array.shape[:axis], -1, *array.shape[axis + 2 :])
+                array = lax.slice_in_dim(array, 0, cut.length, axis=axis)
+            axis += 1
+        return array
+
+    def cut(self, array: jax.Array) -> jax.Array:
+        """The whole `[*lead, *whole]` as every core holds it, `[cores, *lead, *share]`; padding is zero."""
+        used, axis = self._used, array.ndim - len(self.cuts)
+        places: list[int | None] = [None] * axis
+        for cut in self.cuts:
+            if cut is not None:
+                shares = self._ways(cut) // cut.repeat
+                room = [(0, 0)] * array.ndim
+                room[axis] = (0, shares * cut.share - cut.length)
+                array = jnp.pad(array, room)
+                array = array.reshape(*array.shape[:axis], shares, cut.share, *array.shape[axis + 1 :])
+                array = jnp.repeat(array, cut.repeat, axis=axis) if cut.repeat > 1 else array
+                ways = [self.mesh[place] for place in cut.places]
+                array = array.reshape(*array.shape[:axis], *ways, *array.shape[axis + 1 :])
+                axis += len(ways)
+                places += cut.places
+            places.append(None)
+            axis += 1
+        rest = [i for i, place in enumerate(places) if place is None]
+        array = array.transpose(*(places.index(place) for place in used), *rest)
+        for place, length in enumerate(self.mesh):
+            if place not in used:
+                array = jnp.broadcast_to(
+                    jnp.expand_dims(array, place), (*array.shape[:place], length, *array.shape[place:])
+                )
+        return array.reshape(prod(self.mesh), *array.shape[len(self.mesh) :])
+
+    def _ways(self, cut: Cut) -> int:
+        return prod(self.mesh[place] for place in cut.places)
+
+
+def of_weight(shares: Shares, weight: m.Weight) -> Sharing:
+    """How a layer's weight is shared out."""
+    split = shares.schedule.splits.get(weight.name)
+    return _sharing(shares, weight.shape, shares.weight_shape(weight), None if split is None else split.axes)
+
+
+def of_state(shares: Shares, state: m.State) -> Sharing:
+    """How a state, or a cache's entry, is shared out."""
+    return _sharing(shares, state.type.shape, shares.shape(state.type.shape))
+
+
+def _sharing(
+    shares: Shares, shape: Sequence[Poly], share: tuple[int, ...], split: tuple[str, ...] | None = None
+) -> Sharing:
+    mesh, cuts = shares.schedule.mesh or (("core", 1),), []
+    whole = shares.instance.shape(tuple(shape))
+    for axis, (poly, mine, length) in enumerate(zip(shape, share, whole, strict=True)):
+        if mine == length:
+            cuts.append(None)
+            continue
+        repeat, over = 1, split
+        if split is None or axis > 0:
+            shard = next(shares.schedule.shards[a.name] for a in poly.atoms if a.name in shares.schedule.shards)
+            size, over = shares.instance.values[shard.size], shard.axes
+            assert isinstance(size, int)
+            ways = shares.schedule.ways(shard.axes)
+            repeat = ways // size if shard.repeat and size < ways else 1
+        assert over is not None
+        places = tuple(i for i, (name, _) in enumerate(mesh) if name in over)
+        cuts.append(Cut(places, mine, length, repeat))
+    return Sharing(tuple(size for _, size in mesh), tuple(cuts))

@@ -1,0 +1,107 @@
+"""From a bound checkpoint and a schedule to a decoder of kernels."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from attrs import evolve
+
+from ...dsl.compile import Definition
+from ...dsl.decoder import Decoder
+from ...dsl.diagnostics import MksError, Sink
+from ...dsl.program.lower import lower
+from ...dsl.schedule.fits import check_shares
+from ...dsl.schedule.ir import Schedule
+from .terminal import Progress, loading
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...dsl.model.instance import Instance
+    from ...dsl.program.ir import Program
+    from ...models.binding import Binding
+
+SLOW = (
+    "note: no TPU here: the kernels are interpreted, which is for checking them; every token takes seconds, in a model "
+    "of 100 million parameters about half a minute"
+)
+
+
+class NoSchedule(Exception):
+    """A model has no such schedule, or this host cannot run it; the text says why, for people."""
+
+
+def find_schedule(definition: Definition, model: str, name: str | None) -> Schedule:
+    """A model's schedule of that name, or the first one. Raises `NoSchedule`."""
+    named = {key[1]: found for key, found in definition.schedules.items() if key[0] == model}
+    if not named:
+        raise NoSchedule(f"`{model}` has no schedule; write one, or use `--backend reference`")
+    found = named.get(next(iter(named)) if name is None else name)
+    if found is None:
+        raise NoSchedule(f"`{model}` has no schedule `{name}`; there is {', '.join(f'`{each}`' for each in named)}")
+    return found
+
+
+def sized(schedule: Schedule, instance: Instance, rows: int, context: int) -> Schedule:
+    """The schedule for so many rows and positions, at a checkpoint's sizes. Raises `MksError` where it does not fit."""
+    schedule, sink = evolve(schedule, rows=(rows,), context=context), Sink()
+    if not check_shares(schedule, instance, sink):
+        raise MksError(sink.found)
+    return schedule
+
+
+def kernels(binding: Binding, schedule: Schedule, span: int) -> Callable[[int, int, bool], Decoder]:
+    """What makes a decoder of `rows`, `context` and `ahead`; with `ahead` prompts are read in passes of `span` tokens.
+
+    Raises at once `MksError` where kernels cannot do what the definition says, and `NoSchedule` without the devices.
+    """
+    lower(sized(schedule, binding.instance, 1, schedule.context), binding.instance, 1)
+    # JAX takes a while to import, and what is wrong with a definition is said before.
+    from ...backends.pallas.machine import TooFewDevices, machine
+    from ...backends.reference.compilation import keep_compiled
+
+    keep_compiled()
+    try:
+        here = machine(schedule)
+    except TooFewDevices as e:
+        raise NoSchedule(str(e)) from e
+    if here.interpreted:
+        print(SLOW, file=sys.stderr, flush=True)
+
+    def decoder(rows: int, context: int, ahead: bool) -> Decoder:
+        from ...backends.pallas.decoder import PallasDecoder
+
+        wanted = sized(schedule, binding.instance, rows, context)
+        with loading(f"Packing {schedule.model.name}") as progress:
+            operand = _packing(binding, lower(wanted, binding.instance, rows), progress)
+            made = PallasDecoder(wanted, binding.instance, operand, here, rows=rows, span=span if ahead else None)
+        if ahead:
+            made.compile()
+        return made
+
+    return decoder
+
+
+def _packing(binding: Binding, program: Program, progress: Progress) -> Callable[[str, int], np.ndarray]:
+    """Operands made from the checkpoint as they are asked for."""
+    from ...models import tapes
+    from ...models.read import read
+
+    total, done = sum(entry.nbytes for entry in binding.entries()) * program.schedule.cores, 0
+
+    def counted(name: str, layer: int | None) -> np.ndarray:
+        nonlocal done
+        array = read(binding, name, layer)
+        done += array.nbytes
+        progress(min(done, total), total)
+        return array
+
+    def operand(name: str, core: int) -> np.ndarray:
+        if name.startswith("tape "):
+            return tapes.tape(program, name.removeprefix("tape "), counted, core)
+        make = tapes.lookup_table if program.arrays[name].kind == "table" else tapes.vectors
+        return make(program, name, counted, core)
+
+    return operand
