@@ -33,9 +33,9 @@ def share(array: Array, weight: m.Weight, shares: Shares, core: int) -> Array:
     for axis, (poly, length) in enumerate(zip(weight.shape, wanted, strict=True)):
         if array.shape[axis] == length:
             continue
-        if split is not None and axis == 0:
-            first = rank(shares.schedule, core, split.axes) * length
-            part = np.take(array, range(first, min(first + length, array.shape[0])), axis=0)
+        if (split is not None and axis == 0) or weight.name in shares.of_scattered:
+            first = (core if split is None else rank(shares.schedule, core, split.axes)) * length
+            part = np.take(array, range(min(first, array.shape[axis]), min(first + length, array.shape[axis])), axis=axis)
         else:
             part = _cut(array, axis, poly, shares, core)
         room = [(0, 0)] * array.ndim

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from ..dsl.program.ir import Product, Program
-from ..dsl.program.tiles import WIDTH, Tiling
+from ..dsl.program.tiles import WIDTH, Run, Tiling
 from .shares import share
 
 type Array = np.ndarray[Any, Any]
@@ -64,12 +64,34 @@ def _numbers(words: Array, dtype: np.dtype[Any]) -> Array:
 
 def product_rows(program: Program, product: Product, layer: int | None, read: Read, core: int) -> Array:
     """A product's part of a core's tape, for one layer."""
+    if product.piece:
+        one = _one_head(product.tiling)
+        return np.concatenate([pack(matrix, one) for matrix in _by_head(program, product, layer, read, core)])
     weights = program.instance.model.weights
     parts = [
         share(read(name, _own(program, name, layer)), weights[name], program.shares, core) for name in product.weights
     ]
     matrix = np.concatenate([part.astype(DTYPES[product.dtype], copy=False) for part in parts])
     return pack(matrix, product.tiling)
+
+
+def _by_head(program: Program, product: Product, layer: int | None, read: Read, core: int) -> list[Array]:
+    """Each head's piece of a weight `[heads * (keys + values), rank]`: keys from ranks, or values."""
+    (name,) = product.weights
+    held = share(read(name, _own(program, name, layer)), program.instance.model.weights[name], program.shares, core)
+    heads = sum(run.count * run.blocks for run in product.tiling.runs)
+    by_head = held.astype(DTYPES[product.dtype], copy=False).reshape(heads, -1, held.shape[1])
+    values = program.products[f"{product.name.rpartition(' ')[0]} expand"].widths[0]
+    if product.piece == "expand":
+        return [head[-values:] for head in by_head]
+    return [head[:-values].T for head in by_head]
+
+
+def _one_head(tiles: Tiling) -> Tiling:
+    """The tiling of one of a head product's blocks."""
+    run = tiles.runs[0]
+    one = Run(1, 1, run.columns, run.fold, 0, (run.rows[0] // run.blocks,))
+    return Tiling(tiles.inputs, tiles.outputs, tiles.bits, (one,))
 
 
 def _own(program: Program, weight: str, layer: int | None) -> int | None:

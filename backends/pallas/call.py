@@ -14,13 +14,14 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from ...dsl.program import ir as p
+from ...dsl.program.work import collective, exchange_set
 from . import collectives
 from .core import Core
 from .peers import Cores, collective_id
 from .tape import rows as tape_rows
 from .tape import table
 from .transfers import tiles
-from .walk import collective, emit, exchange_set
+from .walk import emit
 
 type Arrays = Mapping[str, jax.Array]
 
@@ -31,7 +32,7 @@ _STEP_KERNEL = 1
 def operands(program: p.Program) -> dict[str, jax.ShapeDtypeStruct]:
     """Weights as one core reads them, by name: tapes `[rows, 512]` of words, vectors, tables."""
     found = {f"tape {ring}": jax.ShapeDtypeStruct((tape_rows(program, ring), 512), jnp.int32) for ring in program.rings}
-    kept = {a.name: a for a in program.arrays.values() if a.kind in ("vectors", "table")}
+    kept = {a.name: a for a in program.arrays.values() if a.kind in ("vectors", "table", "bank")}
     return found | {name: jax.ShapeDtypeStruct(a.shape, _DTYPES[a.dtype]) for name, a in kept.items()}
 
 
@@ -60,6 +61,12 @@ def layer_table(program: p.Program) -> np.ndarray:
     return found
 
 
+def scalar_table(program: p.Program) -> np.ndarray:
+    """int32 `[layers + 2, scalars]`: the numbers that depend on the layer, in the rows of the layer table."""
+    values = np.asarray(list(program.scalars.values()), np.float64).T
+    return np.pad(values, ((1, 1), (0, 0))).astype(np.int32)
+
+
 @frozen
 class Flavour:
     """How a kernel is built: interpreted with these parameters, or compiled for `vmem` bytes."""
@@ -85,6 +92,8 @@ def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: 
     """The call itself: reads the states and caches, and gives what they become beside the ids and logits."""
     lists = {ring.tile: tiles(positions, ring.tile, program.schedule.context) for ring in program.caches.values()}
     scalars = {"ids": tokens, "at": positions, "layers": jnp.asarray(layer_table(program))}
+    if program.scalars:
+        scalars["scalars"] = jnp.asarray(scalar_table(program))
     scalars |= {f"table of {ring}": jnp.asarray(table(program, ring)) for ring in program.rings}
     scalars |= {f"tiles of {tile}": found for tile, found in lists.items()}
     columns = {"tokens": tokens[:, None], "positions": positions[:, None]}
@@ -140,6 +149,9 @@ def _scratch(program: p.Program) -> dict[str, Any]:
             found[f"saves of {copy.name}"] = dma((copy.slots,))
     for cache in program.caches.values():
         found[f"sems of {cache.name}"] = dma((cache.slots, len(cache.buffers)))
+    for bank in program.banks.values():
+        found[f"list of {bank.name}"] = pltpu.SMEM((bank.most + 1,), jnp.int32)
+        found[f"sems of {bank.name}"] = dma((bank.slots,))
     found["sems of lookups"] = dma(())
     for exchange in program.exchanges.values():
         found[exchange_set(exchange)] = collectives.scratch(collective(program, exchange))

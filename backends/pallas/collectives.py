@@ -88,7 +88,7 @@ def start(
         if ids is None:
             raise ValueError("argmax needs the ids of its values")
         _start_argmax(pending, value, ids)
-    elif exchange.by == "scatter_gather":
+    elif exchange.by in ("scatter_gather", "scatter"):
         _start_scatter(pending, value)
     elif exchange.by == "two_level":
         _start_two_level(pending, value)
@@ -112,13 +112,28 @@ def finish_all_reduce(pending: Pending) -> jax.Array:
     return total
 
 
+def finish_scatter(pending: Pending) -> jax.Array:
+    """This core's columns of the sum, f32 `[rows, chunk]`; those beyond `width` are zero."""
+    partials = pending.buffers["partials"]
+    _received(pending, 0, partials)
+    total = _sum(partials, pending.parity, partials.shape[-1])
+    _sent(pending, 0, partials)
+    column = lax.broadcasted_iota(jnp.int32, total.shape, 1) + pending.cores.rank() * total.shape[-1]
+    return jnp.where(column < pending.exchange.width, total, 0.0)
+
+
 def finish_all_gather(pending: Pending) -> jax.Array:
     """All shares side by side in the order of ranks, f32 `[rows, cores * width]`."""
-    slots = pending.buffers["slots"]
+    return jnp.concatenate(finish_gather(pending), axis=-1)
+
+
+def finish_gather(pending: Pending) -> list[jax.Array]:
+    """All shares in the order of ranks, f32 `[rows, width]` each."""
+    slots, width = pending.buffers["slots"], pending.exchange.width
     _received(pending, 0, slots)
-    gathered = _side_by_side(slots, pending.parity, pending.exchange.width)
+    shares = [_f32(slots[pending.parity, i, :, :width]) for i in range(slots.shape[1])]
     _sent(pending, 0, slots)
-    return gathered
+    return shares
 
 
 def finish_argmax(pending: Pending) -> tuple[jax.Array, jax.Array]:

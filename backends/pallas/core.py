@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ from attrs import define, field
 from jax import lax
 from jax.experimental import pallas as pl
 
+from ...dsl.model import ir as m
 from ...dsl.program import ir as p
 from .peers import Cores, Ref, Scalar
 
@@ -23,7 +25,7 @@ class Core:
 
     `refs` holds buffers, arrays and outputs by name; `counters` a ring's waited slot, started transfer and its slot,
     or the parity of a set of exchange buffers. `layer` counts from the first; `index` counts the layers that run the
-    part at hand. `arrived` are the slots and rows of the tiles that were last waited for.
+    part at hand, `slot` is the expert's at hand. `arrived` are the slots and rows of the tiles that were last waited for.
     """
 
     program: p.Program
@@ -34,6 +36,7 @@ class Core:
     layer: Scalar = -1
     index: Scalar = 0
     block: Scalar = 0
+    slot: Scalar = 0
     arrived: list[tuple[Scalar, int]] = field(factory=list)
     scope: dict[str, Any] = field(factory=dict)
     alternatives: dict[str, tuple[int, int]] = field(factory=dict)
@@ -63,6 +66,23 @@ class Core:
     def begins(self) -> jax.Array:
         """Whether a row is at its first token, `[B, 1]`."""
         return self.positions() == 0
+
+    def scalar(self, static: m.Static) -> Scalar | float:
+        """A number of the model; one that depends on the layer comes from a table, as an integer."""
+        values = self.program.scalars.get(static)
+        if values is None:
+            found = self.program.instance.value(static)
+            return float(found) if isinstance(found, Fraction) else found  # type: ignore[return-value]
+        if len(set(values)) == 1:
+            return int(values[0])
+        return self.refs["scalars"][self.layer, list(self.program.scalars).index(static)]
+
+    def holds(self, condition: m.Static | None) -> jax.Array | bool:
+        """Whether a condition of the model does."""
+        if condition is None:
+            return True
+        found = self.scalar(condition)
+        return found != 0 if isinstance(found, jax.Array) else bool(found)
 
     def run_of(self, part: str, ahead: bool) -> tuple[Scalar, jax.Array | bool]:
         """The index of a part's run in this layer, or the next one, and whether there is one."""

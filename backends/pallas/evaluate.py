@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from math import prod
 from typing import Any
 
@@ -17,8 +16,10 @@ from ...dsl.model import ops as registry
 from ...dsl.model.shapes import Shape
 from ...dsl.program import ir as p
 from . import ops
-from .core import Core
+from .core import Core, when
 from .ops.delta_rule import delta_rule, scratch
+from .ops.mix import mix
+from .ops.rope import rotated
 from .peers import Scalar
 
 type Value = Any  # an array, a plain number, or a tuple of arrays
@@ -30,8 +31,7 @@ def evaluate(node: m.Node, core: Core) -> Value:
     """A node's value."""
     match node:
         case m.Static():
-            found = core.program.instance.value(node)
-            return float(found) if isinstance(found, Fraction) else found
+            return core.scalar(node)
         case m.Local():
             return core.scope[node.name] if node.name in core.scope else read(node.name, core)
         case m.Input():
@@ -40,6 +40,9 @@ def evaluate(node: m.Node, core: Core) -> Value:
             return _vector(node.name, core)
         case m.Call():
             return _call(node, core)
+        case m.Select():
+            then, other = (_spread(evaluate(n, core), n.type.shape, node.type.shape) for n in (node.then, node.other))
+            return jnp.where(core.holds(node.condition), then, other)
         case m.Let():
             outer = core.scope
             core.scope = outer | {name: evaluate(value, core) for name, value in node.bindings}
@@ -50,14 +53,18 @@ def evaluate(node: m.Node, core: Core) -> Value:
 
 
 def _call(node: m.Call, core: Core) -> Value:
-    op = registry.find(node.op)
-    assert op is not None
-    program = core.program
+    op, program = registry.find(node.op), core.program
+    scalars = {name: core.scalar(static) for name, static in node.options}
+    if op is None:
+        return ops.find(node.op)(*(evaluate(a, core) for a in node.args), **scalars)
+    if op.name == "mix":
+        return _mix(node, core)
+    if op.name == "rope":
+        return _rope(node, scalars, core)
     if op.name == "bf16":
         return _rounded(evaluate(node.args[0], core), core)
     if op.updates:
         return _update(node, op, core)
-    scalars = {name: evaluate(static, core) for name, static in node.options}
     if op.name == "heads":
         scalars = {"n": program.shares.length(node.type.shape[0])}
     elif op.name == "split":
@@ -68,6 +75,24 @@ def _call(node: m.Call, core: Core) -> Value:
         if all(isinstance(a, int | float) for a in args):
             args[0] = jnp.float32(args[0])
     return ops.find(op.name)(*args, **scalars)
+
+
+def _mix(node: m.Call, core: Core) -> jax.Array:
+    """Over the elements of a buffer that are written by now."""
+    banks, x, folded = node.args
+    base, used = (banks.base, core.scalar(banks.stop)) if isinstance(banks, m.Slice) else (banks, None)
+    assert isinstance(base, m.StateRef)
+    ref = core.refs[base.name]
+    eps = float(core.program.instance.number(node.options[0][1]))
+    return mix(ref, evaluate(x, core), evaluate(folded, core), eps=eps, used=ref.shape[0] if used is None else used)
+
+
+def _rope(node: m.Call, scalars: dict[str, Any], core: Core) -> jax.Array:
+    """By what the rows' positions turn every channel by, which is known since the start of the step."""
+    x = evaluate(node.args[0], core)
+    key = p.turns_key(node, x.shape[-1], core.program.instance)
+    turn = (core.refs[f"cos {key}"][...], core.refs[f"sin {key}"][...])
+    return rotated(x, turn, width=scalars.get("width"), pairs=int(scalars.get("pairs", 0)))
 
 
 def _update(node: m.Call, op: registry.Op, core: Core) -> Value:
@@ -132,7 +157,7 @@ def read(name: str, core: Core) -> jax.Array:
     if name.startswith("@") and buffer.dtype == "int32":
         return _row_of_table(name[1:], view, ref, core)
     if len(view.shape) == 1 and len(buffer.shape) == 2:
-        value = _columns(ref, view.start, view.shape[0])
+        value = columns(ref, view.start, view.shape[0])
     else:
         value = ref[...]
         if buffer.shape[-1] != view.shape[-1]:
@@ -140,7 +165,7 @@ def read(name: str, core: Core) -> jax.Array:
     return value if buffer.dtype == "int32" else value.astype(jnp.float32)
 
 
-def _columns(ref: Any, start: int, width: int) -> jax.Array:
+def columns(ref: Any, start: int, width: int) -> jax.Array:
     """Whole lanes are read, then cut."""
     first = start // 128 * 128
     last = min(-(-(start + width) // 128) * 128, ref.shape[-1])
@@ -170,11 +195,11 @@ def _vector(weight: str, core: Core) -> jax.Array:
     view = core.program.views[weight]
     ref = core.held(view.buffer)
     if not view.transposed:
-        flat = _columns(ref, view.start, prod(view.shape))
+        flat = columns(ref, view.start, prod(view.shape))
         return flat.reshape(1, *view.shape) if len(view.shape) > 1 else flat
     width, lines = view.shape
     room = -(-width // 128) * 128
-    return jnp.concatenate([_columns(ref, view.start + i * room, width) for i in range(lines)], axis=0)
+    return jnp.concatenate([columns(ref, view.start + i * room, width) for i in range(lines)], axis=0)
 
 
 def _spread(value: Value, shape: Shape, wanted: Shape) -> Value:
@@ -191,14 +216,29 @@ def _spread(value: Value, shape: Shape, wanted: Shape) -> Value:
     return value.reshape(value.shape[0], *axes)
 
 
-def store(core: Core, op: p.Compute) -> None:
+def store(op: p.Compute, core: Core) -> None:
     """Evaluate a statement into its buffers, rounded to their types; operands' padding is zero."""
+    when(core.holds(op.guard), lambda: _store(op, core))
+
+
+def put(op: p.Put, core: Core) -> None:
+    """Evaluate an element of a buffer."""
+
+    def write() -> None:
+        ref = core.refs[op.buffer]
+        value = evaluate(op.node, core)
+        ref[core.scalar(op.index)] = jnp.broadcast_to(value, ref.shape[1:]).astype(ref.dtype)
+
+    when(core.holds(op.guard), write)
+
+
+def _store(op: p.Compute, core: Core) -> None:
     value = evaluate(op.node, core)
     values = value if isinstance(value, tuple) else (value,)
     for name, each in zip(op.outputs, values, strict=True):
         ref, dtype = core.held(name), _DTYPES[core.program.buffers[name].dtype]
         each = jnp.asarray(each, jnp.float32) if not isinstance(each, jax.Array) else each
-        each = jnp.broadcast_to(each, (core.rows, *each.shape[1:])) if each.ndim else jnp.full(ref.shape, each)
+        each = jnp.broadcast_to(each, (ref.shape[0], *each.shape[1:])) if each.ndim else jnp.full(ref.shape, each)
         missing = ref.shape[-1] - each.shape[-1]
         if missing:
             each = jnp.concatenate([each, jnp.zeros((*each.shape[:-1], missing), each.dtype)], axis=-1)

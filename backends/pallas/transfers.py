@@ -122,6 +122,29 @@ def emit_output(op: p.Emit, core: Core) -> None:
     copy.wait()
 
 
+def fetch(op: p.Fetch, core: Core) -> None:
+    """The first of the chosen experts."""
+    bank = core.program.banks[op.bank]
+    total = core.refs[f"list of {bank.name}"][0]
+    for i in range(bank.slots):
+        when(i < total, lambda i=i: fetch_expert(bank, i, i, core))
+
+
+def fetch_expert(bank: p.Bank, number: Scalar, slot: Scalar, core: Core) -> None:
+    """The expert of that number in the list of the chosen ones."""
+    _expert(bank, core.refs[f"list of {bank.name}"][number + 1], slot, core).start()
+
+
+def wait_expert(bank: p.Bank, slot: Scalar, core: Core) -> None:
+    """A slot's expert has arrived."""
+    _expert(bank, 0, slot, core).wait()
+
+
+def _expert(bank: p.Bank, expert: Scalar, slot: Scalar, core: Core) -> Any:
+    return pltpu.make_async_copy(core.refs[f"array {bank.array}"].at[core.index, expert], core.refs[bank.name].at[slot],
+                                 core.refs[f"sems of {bank.name}"].at[slot])  # fmt: skip
+
+
 def start_tiles(op: p.StartTiles, core: Core) -> None:
     """The first tiles of the layer's caches."""
     ring = core.program.caches[op.ring]

@@ -8,16 +8,12 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.experimental import pallas as pl
 
-from ...dsl.program import exchange as needs
 from ...dsl.program import ir as p
-from . import collectives, transfers
-from .core import Core, following
+from . import attending, exchanging, routing, transfers
+from .core import Core
 from .dots import dot
-from .evaluate import store
-from .ops import attend as attention
-from .ops.argmax import argmax
+from .evaluate import put, store
 from .peers import Scalar, barrier
 
 
@@ -83,116 +79,13 @@ def _choice(choice: p.Choice, core: Core) -> None:
         core.restore(keys, lax.switch(chosen, branches, carry))
 
 
-def _attend(op: p.Attend, core: Core) -> None:
-    """Every row's own token, then the tiles of all rows, one after the other."""
-    ring, program = core.program.caches[op.ring], core.program
-    scale = float(program.instance.number(op.call.options[0][1]))
-    query, result = core.refs[op.query], core.refs[op.result]
-    keys, values = (core.held(name) for name in op.entries)
-    list_, at = core.refs[f"tiles of {ring.tile}"], core.refs["at"]
-    total = list_[0]
-
-    def own(row: Scalar) -> attention.Running:
-        return attention.own(query[row], keys[row], values[row], scale)
-
-    def first(row: Scalar, _: None) -> None:
-        result[row] = attention.result(own(row))
-
-    lax.fori_loop(0, core.rows, first, None)
-
-    def tile(i: Scalar, carry: tuple[Scalar, attention.Running]) -> tuple[Scalar, attention.Running]:
-        slot, so_far = carry
-        row, number = transfers.unpacked(list_[i + 1])
-        fresh = own(row)
-        so_far = jax.tree.map(lambda a, b: jnp.where(number == 0, a, b), fresh, so_far)
-        transfers.wait_tile(ring, slot, core)
-        k, v = (core.refs[name].at[slot] for name in ring.buffers)
-        so_far = attention.tile(so_far, query[row], k, v, number * ring.tile, at[row], scale)
-
-        @pl.when(i + ring.slots < total)
-        def _() -> None:
-            transfers.start_tile(ring, i + ring.slots, slot, core)
-
-        @pl.when(list_[i + 2] >> 16 != row)
-        def _() -> None:
-            result[row] = attention.result(so_far)
-
-        return following(slot, ring.slots), so_far
-
-    lax.fori_loop(0, total, tile, (jnp.int32(0), own(0)))
-
-
-def _send(op: p.Send, core: Core) -> None:
-    exchange = core.program.exchanges[op.exchange]
-    made = collective(core.program, exchange)
-    key = exchange_set(exchange)
-    value = core.refs[exchange.value][:, : exchange.width]
-    core.scope[f"pending {op.exchange}"] = collectives.start(
-        made, core.cores, core.refs[key], core.counters[key][0], value
-    )
-
-
-def _receive(op: p.Receive, core: Core) -> None:
-    exchange = core.program.exchanges[op.exchange]
-    pending = core.scope.pop(f"pending {op.exchange}")
-    core.refs[exchange.result][...] = collectives.finish_all_reduce(pending)
-    _turn(exchange, core)
-
-
-def _turn(exchange: p.Exchange, core: Core) -> None:
-    key = exchange_set(exchange)
-    (parity,) = core.counters[key]
-    core.counters[key] = (1 - parity,)
-
-
-def exchange_set(exchange: p.Exchange) -> str:
-    """Exchanges of one shape share a set of buffers, whose parity alternates."""
-    return f"{exchange.kind} {exchange.by} {exchange.wire} {exchange.width} over {' '.join(exchange.axes)}"
-
-
-def collective(program: p.Program, exchange: p.Exchange) -> needs.Exchange:
-    """Its buffers and phases."""
-    cores = program.schedule.ways(exchange.axes)
-    if exchange.kind == "argmax":
-        return needs.argmax(cores, program.rows)
-    return needs.all_reduce(exchange.by, cores, program.rows, exchange.width, exchange.wire)
-
-
-def _greedy(op: p.Greedy, core: Core) -> None:
-    """The lowest id with the largest logit; a share's padding does not take part."""
-    program, view = core.program, core.program.views[op.logits]
-    held, vocab = (
-        core.refs[view.buffer],
-        program.instance.length(program.instance.model.steps[""].types[op.logits].shape[0]),
-    )
-    used = op.share
-    first = core.cores.rank() * op.share if op.exchange is not None else 0
-    padded = held.shape[-1] != used or (op.exchange is not None and program.schedule.cores * used != vocab)
-    if padded:
-        # Written where it lies: the padding comes last, in a few lanes.
-        start = used // 128 * 128
-        if op.exchange is not None:
-            start = max(0, vocab - (program.schedule.cores - 1) * used) // 128 * 128
-        ids = start + lax.broadcasted_iota(jnp.int32, (core.rows, held.shape[-1] - start), 1)
-        real = (ids < used) & (ids + first < vocab)
-        held[:, start:] = jnp.where(real, held[:, start:], -jnp.inf)
-    best = argmax(held)
-    if op.exchange is None:
-        core.refs["chosen"][...] = best
-        return
-    exchange = program.exchanges[op.exchange]
-    value = jnp.max(held[...], axis=-1, keepdims=True)
-    parity = core.counters[exchange_set(exchange)][0]
-    pending = collectives.start(collective(program, exchange), core.cores, core.refs[exchange_set(exchange)], parity,
-                                value, best + first)  # fmt: skip
-    core.refs["chosen"][...] = collectives.finish_argmax(pending)[1]
-    _turn(exchange, core)
-
-
 _EMIT: dict[type, Callable] = {
     p.Barrier: lambda op, core: barrier(core.cores),
     p.Start: transfers.start, p.Wait: transfers.wait, p.Dot: dot, p.Load: transfers.load, p.Loaded: transfers.loaded,
     p.Save: transfers.save, p.Saved: transfers.saved, p.Lookup: transfers.look_up, p.StartTiles: transfers.start_tiles,
-    p.Emit: transfers.emit_output, p.Compute: lambda op, core: store(core, op), p.Send: _send, p.Receive: _receive,
-    p.Attend: _attend, p.Greedy: _greedy, p.Repeat: _repeat, p.Choice: _choice, p.Layers: _layers,
+    p.Emit: transfers.emit_output, p.Compute: store, p.Put: put, p.Turns: attending.turns, p.Attend: attending.attend,
+    p.Send: exchanging.send, p.Receive: exchanging.receive, p.Greedy: exchanging.greedy, p.Route: routing.route,
+    p.Fetch: transfers.fetch, p.ExpertDot: routing.expert_dot,
+    p.Experts: lambda op, core: routing.experts(op, core, emit),
+    p.Repeat: _repeat, p.Choice: _choice, p.Layers: _layers,
 }  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 
 from attrs import define, field
 
@@ -10,16 +9,19 @@ from ..diagnostics import Diagnostic, Label, MksError
 from ..model import ir as m
 from ..model.expressions import walk
 from ..model.facts import Facts, same_operand
+from ..model.shapes import Poly
 from ..schedule.ir import Group, Schedule
 from ..schedule.shares import Shares
 from ..source import Span
 from . import ir as p
-from .tiles import tiling
+from .expert_layout import expert_layout
+from .tiles import TILE_BYTES, WIDTH, Run, Tiling, tiling
 
 _BITS = {"bf16": 16, "f32": 32, "int32": 32}
 LANES = 128
 STEP = "step"
 DIRECT = "weights"
+TILE_ROWS = TILE_BYTES // (4 * WIDTH)
 
 
 def cannot(what: str, span: Span | None, *helps: str) -> MksError:
@@ -45,6 +47,10 @@ class Build:
     exchanges: dict[str, p.Exchange] = field(factory=dict)
     arrays: dict[str, p.Array] = field(factory=dict)
     outputs: dict[str, p.Array] = field(factory=dict)
+    banks: dict[str, p.Bank] = field(factory=dict)
+    turns: dict[str, p.Turns] = field(factory=dict)
+    scalars: dict[m.Static, tuple[float, ...]] = field(factory=dict)
+    codecs: dict[str, str] = field(factory=dict)
 
     def dtype(self, type_: m.Type) -> str:
         """A type's, with the working type filled in."""
@@ -72,8 +78,8 @@ class Build:
 def groups(build: Build, place: str) -> dict[str, tuple[str, ...]]:
     """For each weight that a place multiplies, those of its product: a stream's group, or all that share an operand.
 
-    The members' order, and so every sum, depends on the model alone: those that fill whole lanes first, then the
-    others, each in the order of use.
+    The members' order, and so every sum, is that of use, but those come first that fill whole lanes, and last those
+    whose rows are shared out and travel together.
     """
     said: dict[str, Group] = {}
     for stream in build.schedule.streams:
@@ -91,8 +97,10 @@ def groups(build: Build, place: str) -> dict[str, tuple[str, ...]]:
             found.append((key, operand, [weight]))
     made: dict[str, tuple[str, ...]] = {}
     for _, _, members in found:
-        wide = [w for w in members if _rows(build, w) % LANES == 0]
-        made |= dict.fromkeys(members, (*wide, *(w for w in members if w not in wide)))
+        order = sorted(
+            members, key=lambda w: (_rows(build, w) % LANES > 0, w in build.schedule.splits, members.index(w))
+        )
+        made |= dict.fromkeys(members, tuple(order))
     return made
 
 
@@ -105,7 +113,7 @@ def _multiplied(build: Build, place: str) -> list[tuple[str, m.Node, object]]:
             if isinstance(node, m.Call) and node.op == "matmul" and isinstance(node.args[0], m.WeightRef):
                 weight, operand = node.args[0].name, node.args[1]
                 used = tuple(sorted((n.name, version.get(n.name, 0)) for n in walk(operand) if isinstance(n, m.Local)))
-                found.append((weight, operand, (used, build.dtype(node.args[0].type), is_partial(build, weight))))
+                found.append((weight, operand, (used, build.dtype(node.args[0].type), summed_over(build, weight))))
         for name in statement.names if isinstance(statement, m.Assign) else ():
             version[name] = version.get(name, 0) + 1
     return found
@@ -115,10 +123,21 @@ def _rows(build: Build, weight: str) -> int:
     return build.shares.weight_shape(build.schedule.model.weights[weight])[0]
 
 
-def is_partial(build: Build, weight: str) -> bool:
-    """Whether a product with a weight gives each core a share of a sum."""
-    declared = build.schedule.model.weights[weight]
-    return build.shares.weight_shape(declared)[-1] != build.shares.instance.length(declared.shape[-1])
+def summed_over(build: Build, weight: str) -> tuple[str, ...]:
+    """The axes of the mesh along which a product with a weight gives each core a share of a sum."""
+    return sharded_over(build, build.schedule.model.weights[weight].shape[-1])
+
+
+def sharded_over(build: Build, axis: Poly) -> tuple[str, ...]:
+    """The axes of the mesh that a length is shared out over, in the mesh's order."""
+    named = {a.name for a in axis.atoms if a.expr is None}
+    over = {x for shard in build.schedule.shards.values() if shard.size in named for x in shard.axes}
+    return tuple(name for name, size in build.schedule.mesh if name in over and size > 1)
+
+
+def whole_lanes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape with its last axis rounded up to whole lanes."""
+    return (*shape[:-1], -(-shape[-1] // LANES) * LANES)
 
 
 def product(build: Build, place: str, members: tuple[str, ...], operand: str | None, span: Span) -> p.Product:
@@ -139,6 +158,83 @@ def product(build: Build, place: str, members: tuple[str, ...], operand: str | N
         build.views[f"@{weight}"] = p.View(result, at, (width,))
         at += width
     return made
+
+
+def layer_scalar(build: Build, static: m.Static) -> None:
+    """A number that depends on the layer is known from a table, if it differs."""
+    if static.depends - {"layer"}:
+        raise cannot("a number that depends on the row", static.span)
+    if static not in build.scalars and static.depends:
+        instance = build.shares.instance
+        build.scalars[static] = tuple(float(instance.number(static, layer)) for layer in instance.layer_parts(""))
+
+
+def turned(channels: int, turning: int) -> int:
+    """How many channels a rotary embedding computes for `turning` of them: whole lanes where there are any."""
+    return channels if channels % LANES else -(-turning // LANES) * LANES
+
+
+def by_head(one: Tiling, heads: int) -> Tiling | None:
+    """The tiling of `heads` equal matrices one after the other, each of one block; `None` where it has more."""
+    if len(one.runs) != 1 or one.runs[0].count * one.runs[0].blocks != 1 or len(one.runs[0].rows) != 1:
+        return None
+    (run,) = one.runs
+    together = max(1, min(TILE_ROWS // run.rows[0], heads))
+    rest, whole = heads % together, heads // together
+    runs = [Run(whole, together, run.columns, run.fold, 0, (together * run.rows[0],))]
+    if rest:
+        runs.append(Run(1, rest, run.columns, run.fold, whole * together, (rest * run.rows[0],)))
+    return Tiling(one.inputs, one.outputs, one.bits, tuple(runs))
+
+
+def head_product(build: Build, place: str, weight: str, piece: str, heads: int, outputs: int, inputs: int,
+                 span: Span) -> p.Product:  # fmt: skip
+    """Products of each head with its own part of a weight: operand and result are `[heads, rows, …]`."""
+    declared = build.schedule.model.weights[weight]
+    dtype = build.dtype(declared.type)
+    tiles = by_head(tiling(outputs, inputs, _BITS[dtype]), heads)
+    if tiles is None:
+        raise cannot(f"multiply each head by a matrix {[outputs, inputs]}", span)
+    name = f"{place}.{weight.split('.')[-1]} {piece}"
+    # Twice the rows: what is f32 goes through the unit in two halves.
+    operand = build.buffer(f"operand of {name}", (heads, build.rows, tiles.inputs), "f32", place, span)
+    result = build.buffer(f"product {name}", (heads, build.rows, tiles.outputs), "f32", place, span)
+    build.views[result] = p.View(result, 0, (heads, outputs))
+    made = p.Product(name, place, (weight,), (outputs,), dtype, tiles, ring_of(build, place, (weight,)), operand, result,
+                     span, piece)  # fmt: skip
+    build.products[name] = made
+    return made
+
+
+def expert_bank(build: Build, place: str, node: m.Experts, slots: int, routes: str, top: int) -> p.Bank:
+    """Where the chosen experts of a part come from, and the slots that they go through."""
+    weights = build.schedule.model.weights
+    found: dict[str, list[str]] = {}
+    for call in walk(node.body):
+        if isinstance(call, m.Call) and call.op == "matmul":
+            indexed, x = call.args
+            assert isinstance(indexed, m.Call)
+            assert isinstance(indexed.args[0], m.WeightRef)
+            key = x.name if isinstance(x, m.Local) else str(len(found))
+            found.setdefault(key, []).append(indexed.args[0].name)
+    # The innermost product comes first.
+    products = tuple(tuple(names) for names in reversed(found.values()))
+    shapes = []
+    for names in products:
+        own = [build.shares.weight_shape(weights[name]) for name in names]
+        shapes.append((own[0][2], sum(shape[1] for shape in own)))
+    codec = build.codecs.get(products[0][0], build.dtype(weights[products[0][0]].type))
+    layout = expert_layout(tuple((outputs, inputs) for inputs, outputs in shapes), codec)
+    name = f"experts {place}"
+    count = build.shares.weight_shape(weights[products[0][0]])[0]
+    build.buffer(name, (slots, layout.rows, WIDTH), "int32", "", node.span)
+    layers = len(build.layers_of(place))
+    build.arrays[f"bank {place}"] = p.Array(
+        f"bank {place}", (layers, count, layout.rows, WIDTH), "int32", "bank", place
+    )
+    build.banks[name] = p.Bank(name, place, f"bank {place}", slots, products, layout, routes, count, min(count, build.rows * top),
+                               sharded_over(build, weights[products[0][0]].shape[0]), node.span)  # fmt: skip
+    return build.banks[name]
 
 
 def ring_of(build: Build, place: str, members: tuple[str, ...]) -> str:
@@ -186,34 +282,3 @@ def _fits(product: p.Product, slots: int, slot: int, at: Span) -> list[Diagnosti
             "E215", f"`{product.name}` waits for {together} transfers at once; {slots} slots never hold them",
             Label(at), here, helps=(f"write `slots = {together}` or more",)))  # fmt: skip
     return found
-
-
-def vectors(build: Build, place: str) -> None:
-    """One row of f32 in HBM for each layer with all that a place reads besides its products' matrices."""
-    multiplied = {w for members in groups(build, place).values() for w in members}
-    names: dict[str, None] = {}
-    for statement in build.facts.bodies[place]:
-        for node in walk(statement.value):
-            if isinstance(node, m.WeightRef) and node.name not in multiplied and not is_table(build, node.name):
-                names[node.name] = None
-    at = 0
-    for name in names:
-        declared = build.schedule.model.weights[name]
-        shape = build.shares.weight_shape(declared)
-        lines, width = shape[::-1] if len(shape) == 2 else (1, prod(shape))
-        build.views[name] = p.View(f"vectors {place}", at, shape, transposed=len(shape) == 2)
-        at += lines * -(-width // LANES) * LANES
-    if at:
-        early = any(x.kind == "vectors" for x in build.schedule.prefetches) and place != STEP
-        slots, part = 2 if early else 1, None if place == STEP else place
-        name = build.buffer(f"vectors {place}", (slots, 1, at), "f32", "")
-        build.copies[name] = p.Copy(name, part, name, name, slots)
-        layers = 1 if part is None else len(build.layers_of(place))
-        build.arrays[name] = p.Array(name, (layers, 1, at), "f32", "vectors", part)
-
-
-def is_table(build: Build, weight: str) -> bool:
-    """Whether a weight is looked up row by row."""
-    return any(isinstance(n, m.Call) and n.op == "index" and isinstance(n.args[0], m.WeightRef)
-               and n.args[0].name == weight and len(n.args[0].type.shape) == 2
-               for body in build.facts.bodies.values() for s in body for n in walk(s.value))  # fmt: skip

@@ -107,6 +107,22 @@ def all_reduce(by: str, cores: int, rows: int, width: int, wire: str) -> Exchang
     return Exchange("all_reduce", by, cores, rows, width, wire, buffers, phases)
 
 
+def scatter(cores: int, rows: int, width: int, wire: str) -> Exchange:
+    """The sum of all cores' f32 `[rows, width]`, of which each keeps its columns, whole lanes of them.
+
+    Raises:
+        ValueError: there is nothing to exchange.
+    """
+    _check(cores, rows, width, wire)
+    chunk = (rows, padded(-(-width // cores)))
+    buffers = (
+        BufferNeed("outgoing", (cores, *chunk), wire),
+        BufferNeed("partials", (2, cores, *chunk), wire),
+    )
+    phases = (Phase(cores - 1, _size(chunk, wire)),)
+    return Exchange("all_reduce", "scatter", cores, rows, width, wire, buffers, phases)
+
+
 def all_gather(cores: int, rows: int, width: int, wire: str) -> Exchange:
     """`[rows, cores * width]` on all cores, of `[rows, width]` of each, in the order of ranks.
 

@@ -12,6 +12,7 @@ from ..model.instance import Instance
 from ..schedule.ir import Schedule
 from ..schedule.shares import Shares
 from ..source import Span
+from .expert_layout import ExpertLayout
 from .tiles import Tiling
 
 
@@ -57,7 +58,8 @@ class Ring:
 class Product:
     """Weights that multiply one operand, side by side: `widths` are their rows on one core, `tiling` that of all.
 
-    `operand` and `result` are buffers, `[rows, inputs]` and f32 `[rows, outputs]`.
+    `operand` and `result` are buffers, `[rows, inputs]` and f32 `[rows, outputs]`. With a `piece` (`absorb`, `expand`)
+    it is one product for each head, with that piece of the weight, and both begin with an axis of heads.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Product:
     operand: str
     result: str
     span: Span = field(repr=False, eq=False)
+    piece: str = ""
 
 
 @frozen
@@ -85,7 +88,10 @@ class Copy:
 
 @frozen
 class CacheRing:
-    """Tiles of `tile` positions of a part's caches, in `slots` buffers each; `caches` are keys, values."""
+    """Tiles of `tile` positions of a part's caches, in `slots` buffers each.
+
+    `caches` are keys and values; or, of latent attention, latents and common channels.
+    """
 
     name: str
     part: str
@@ -96,8 +102,21 @@ class CacheRing:
 
 
 @frozen
+class Piece:
+    """Of what is gathered, the `width` columns from `start` on of each core, and the buffer where all cores' come."""
+
+    result: str
+    start: int
+    width: int
+
+
+@frozen
 class Exchange:
-    """A collective: `value` `[rows, n]` of every core completes `result`. `by` and `wire` as in the schedule."""
+    """A collective of `kind` `sum`, `gather` or `argmax`; `by` and `wire` as in the schedule.
+
+    Each core gives `width` columns from `first` on of the buffer `value`, `[rows, n]`. A sum completes `result`; what
+    is gathered goes to `pieces`.
+    """
 
     name: str
     kind: str
@@ -106,7 +125,30 @@ class Exchange:
     axes: tuple[str, ...]
     value: str
     result: str
+    first: int
     width: int
+    span: Span = field(repr=False, eq=False)
+    pieces: tuple[Piece, ...] = ()
+
+
+@frozen
+class Bank:
+    """The experts of a part on one core: `count` in HBM, each as `layout` says, and `slots` for those that are chosen.
+
+    `products` are the weights multiplied together, the innermost first; `routes` is the buffer of all experts'
+    weights. At most `most` are chosen. Experts are shared out over `axes` of the mesh.
+    """
+
+    name: str
+    part: str
+    array: str
+    slots: int
+    products: tuple[tuple[str, ...], ...]
+    layout: ExpertLayout
+    routes: str
+    count: int
+    most: int
+    axes: tuple[str, ...]
     span: Span = field(repr=False, eq=False)
 
 
@@ -218,13 +260,81 @@ class StartTiles:
 class Attend:
     """Over the tiles of a layer's caches: wait for each, take it into the running softmax, start the next.
 
-    Buffers: `query` `[rows, heads, width]`, the rows' own `entries`, `result`.
+    Buffers: `queries` `[rows, heads, width]`, one or, of latent attention, one for each cache; the rows' own
+    `entries`; `result`.
     """
 
     ring: str
     call: m.Call
-    query: str
+    queries: tuple[str, ...]
     entries: tuple[str, ...]
+    result: str
+
+
+@frozen
+class Turns:
+    """What rotary embeddings of `channels` channels turn by at the rows' positions, once a step."""
+
+    cos: str
+    sin: str
+    channels: int
+    call: m.Call
+
+
+def turns_key(call: m.Call, channels: int, instance: Instance) -> str:
+    """What two rotary embeddings that turn alike have in common."""
+    said = [f"{name} {float(instance.number(static)):g}" for name, static in sorted(call.options, key=lambda o: o[0])]
+    return ", ".join([f"{channels} channels", *said])
+
+
+@frozen
+class Put:
+    """`node` into an element of a buffer that lasts through the layers, `[elements, rows, n]`; guarded."""
+
+    buffer: str
+    index: m.Static
+    node: m.Node
+    guard: m.Static | None
+    span: Span = field(repr=False, eq=False)
+
+
+@frozen
+class Route:
+    """The weights of all experts for each row, and the list of this core's that any row chose, by ascending number.
+
+    `scores` is a buffer `[rows, experts]`, `weights` another.
+    """
+
+    scores: str
+    call: m.Call
+    weights: str
+    bank: str
+
+
+@frozen
+class Fetch:
+    """The first of the chosen experts set out, as many as there are slots."""
+
+    bank: str
+
+
+@frozen
+class ExpertDot:
+    """One of an expert's products, with the matrix that lies in the slot at hand."""
+
+    bank: str
+    product: int
+    operand: str
+    result: str
+
+
+@frozen
+class Experts:
+    """For each chosen expert: wait for it, evaluate `body`, add `value` by the rows' weights, fetch the next."""
+
+    bank: str
+    body: tuple[Op, ...]
+    value: str
     result: str
 
 
@@ -272,8 +382,8 @@ class Layers:
 
 
 type Op = (
-    Barrier | Start | Wait | Dot | Load | Loaded | Save | Saved | Lookup | Compute | Send | Receive | StartTiles | Attend
-    | Emit | Greedy | Repeat | Choice | Layers
+    Start | Wait | Dot | Load | Loaded | Save | Saved | Lookup | Compute | Send | Receive | StartTiles | Attend | Emit
+    | Greedy | Repeat | Choice | Layers | Barrier | Turns | Put | Route | Fetch | ExpertDot | Experts
 )  # fmt: skip
 
 
@@ -290,7 +400,10 @@ class Array:
 
 @frozen(repr=False)
 class Program:
-    """Everything that the checks, the printer and the backends walk over."""
+    """Everything that the checks, the printer and the backends walk over.
+
+    `scalars` are the numbers of the model that depend on the layer, with their values by layer.
+    """
 
     schedule: Schedule
     instance: Instance
@@ -302,7 +415,9 @@ class Program:
     products: dict[str, Product]
     copies: dict[str, Copy]
     caches: dict[str, CacheRing]
+    banks: dict[str, Bank]
     exchanges: dict[str, Exchange]
+    scalars: dict[m.Static, tuple[float, ...]]
     arrays: dict[str, Array]
     outputs: dict[str, Array]
     body: tuple[Op, ...]

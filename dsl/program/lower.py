@@ -8,9 +8,11 @@ from ..model.instance import Instance
 from ..schedule.ir import Schedule
 from ..schedule.shares import Shares
 from . import ir as p
-from .body import Mark, Ops, lower_body
-from .build import STEP, Build, cannot, make_rings, vectors
+from .body import lower_body
+from .build import STEP, Build, cannot, make_rings
+from .frame import Mark, Ops
 from .points import place_starts
+from .vectors import vectors
 
 
 def lower(schedule: Schedule, instance: Instance, rows: int) -> p.Program:
@@ -32,6 +34,7 @@ def lower(schedule: Schedule, instance: Instance, rows: int) -> p.Program:
     end = _end(build, step)
     if build.exchanges:
         body.append(p.Barrier())
+    body += build.turns.values()
     body += starts
     body += _plain(first)
     if loop is not None and choices:
@@ -42,7 +45,8 @@ def lower(schedule: Schedule, instance: Instance, rows: int) -> p.Program:
     body += _plain(last)
     body += end
     return p.Program(schedule, instance, shares, rows, build.buffers, build.views, build.rings, build.products,
-                     build.copies, build.caches, build.exchanges, build.arrays, build.outputs, tuple(body))  # fmt: skip
+                     build.copies, build.caches, build.banks, build.exchanges, build.scalars, build.arrays, build.outputs,
+                     tuple(body))  # fmt: skip
 
 
 def _part(build: Build, part: str) -> Ops:
@@ -98,7 +102,7 @@ def _end(build: Build, step: m.Step) -> list[p.Op]:
         if cut:
             exchange = "ids"
             build.exchanges[exchange] = p.Exchange(exchange, "argmax", "direct", "f32",
-                                                   tuple(axis for axis, _ in build.schedule.mesh), "logits", "ids", 128,
+                                                   tuple(axis for axis, _ in build.schedule.mesh), "logits", "ids", 0, 128,
                                                    step.span)  # fmt: skip
         found.append(p.Greedy("logits", share, exchange))
         held = build.views["logits"].buffer

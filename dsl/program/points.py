@@ -9,8 +9,8 @@ from attrs import define, field, frozen
 from ..diagnostics import Diagnostic, Label, MksError
 from ..schedule.ir import Point, Prefetch
 from . import ir as p
-from .body import Mark, Ops
 from .build import DIRECT, Build, cannot
+from .frame import Mark, Ops
 
 
 @frozen
@@ -99,9 +99,9 @@ def _within(said: Prefetch, part: str, start: p.Op, points: _Points) -> None:
 def _latest(said: Prefetch, part: str, points: _Points) -> _Place:
     """Of the points that come before every run of a part, the last."""
     found: list[tuple[tuple[bool, int, int], _Place]] = []
-    for point in said.points:
-        place = _place(point, part, points)
-        if place is not None and _always(place, part, points):
+    named = [place for place in (_place(point, part, points) for point in said.points) if place is not None]
+    for place in [*named, *_alternatives(named, points)]:
+        if _always(place, part, points):
             offset = max(points.bodies[name].index(place.mark(name)) for name in place.parts)
             found.append(((not place.ahead, points.position[place.parts[0]], offset), place))
     if not found:
@@ -110,6 +110,18 @@ def _latest(said: Prefetch, part: str, points: _Points) -> _Place:
             notes=("what is prefetched must have set out before its use in every layer",),
             helps=("name a point in a part that every layer runs before it, such as `previous part`",))])  # fmt: skip
     return max(found, key=lambda each: each[0])[1]
+
+
+def _alternatives(places: list[_Place], points: _Points) -> list[_Place]:
+    """Points in parts of which a layer runs one or another, taken together."""
+    by_position: dict[tuple[int, bool], list[_Place]] = {}
+    for place in places:
+        by_position.setdefault((points.position[place.parts[0]], place.ahead), []).append(place)
+    found = []
+    for (_, ahead), together in by_position.items():
+        marks = {name: place.mark for place in together for name in place.parts}
+        found.append(_Place(tuple(marks), lambda name, marks=marks: marks[name](name), ahead))
+    return found
 
 
 def _place(point: Point, part: str, points: _Points) -> _Place | None:

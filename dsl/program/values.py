@@ -12,10 +12,14 @@ from ..model.ir import Node
 
 @frozen
 class Split:
-    """A value as `partial + whole`; either may be missing. The partial one is a share of a sum over the cores."""
+    """A value as `partial + whole`; either may be missing.
+
+    The partial one is a share of a sum over the cores along `axes` of the mesh.
+    """
 
     partial: Node | None
     whole: Node | None
+    axes: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -24,7 +28,8 @@ class Split:
 
     def through(self, change: Callable[[Node], Node]) -> Split:
         """What a linear op makes of it."""
-        return Split(*(None if part is None else change(part) for part in (self.partial, self.whole)))
+        partial, whole = (None if part is None else change(part) for part in (self.partial, self.whole))
+        return Split(partial, whole, self.axes)
 
 
 def whole(node: Node) -> Split:
@@ -40,7 +45,9 @@ def linear(call: m.Call, args: list[Split]) -> Split | None:
         return None
     a, b = args
     if call.op in ("add", "sub"):
-        return Split(_joined(call, a.partial, b.partial), _joined(call, a.whole, b.whole))
+        if not a.complete and not b.complete and a.axes != b.axes:
+            return None
+        return Split(_joined(call, a.partial, b.partial), _joined(call, a.whole, b.whole), a.axes or b.axes)
     left, right = a.whole, b.whole
     if b.complete and right is not None:
         return a.through(lambda part: evolve(call, args=(part, right)))

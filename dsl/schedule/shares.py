@@ -40,11 +40,11 @@ class Shares:
         return length if shard is None else max(1, -(-length // self.schedule.ways(shard.axes)))
 
     def length(self, axis: Poly) -> int:
-        """One core's share of an axis."""
+        """One core's share of an axis of values; of experts only the weights are shared out."""
 
         def value(atom: Atom) -> int:
             whole = self.instance.length(Poly.of(atom))
-            return whole if atom.expr is not None else self._cut(atom.name, whole)
+            return whole if atom.expr is not None or atom.name in self._routed else self._cut(atom.name, whole)
 
         return int(axis.evaluate(value))
 
@@ -58,8 +58,11 @@ class Shares:
         A split product's rows are cut further, and so are the columns that contract a value left scattered.
         """
         shape = self.shape(weight.shape)
-        if weight.name in self._contract_scattered:
-            return (*shape[:-1], -(-shape[-1] // self.schedule.cores))
+        if weight.name in self._of_experts:
+            experts = str(weight.shape[0])
+            return (self._cut(experts, self.instance.length(weight.shape[0])), *shape[1:])
+        if weight.name in self.of_scattered:
+            return (*shape[:-1], self.scattered(shape[-1]))
         split = self.schedule.splits.get(weight.name)
         if split is None:
             return shape
@@ -67,12 +70,28 @@ class Shares:
         return (-(-rows // self.schedule.ways(split.axes)), *shape[1:])
 
     @cached_property
-    def _contract_scattered(self) -> frozenset[str]:
+    def _of_experts(self) -> frozenset[str]:
+        return frozenset(name for names in self.facts.experts.values() for name in names)
+
+    @cached_property
+    def _routed(self) -> frozenset[str]:
+        return frozenset(str(self.schedule.model.weights[name].shape[0]) for name in self._of_experts)
+
+    def scattered(self, length: int) -> int:
+        """One core's columns of a sum that is left scattered: whole lanes, so that the last cores may have none."""
+        lanes = self.schedule.target.lanes
+        return min(length, -(-length // (self.schedule.cores * lanes)) * lanes)
+
+    @cached_property
+    def of_scattered(self) -> frozenset[str]:
+        """Weights whose last axis is that of a value left scattered: what contracts it, and gains of its norms."""
         scattered = {r.value for r in self.schedule.reduces if r.by == "scatter"}
-        if not scattered:
-            return frozenset()
-        return frozenset(p.weight for p in self.facts.products
-                         if any(_reads(p.operand, v, p.place) for v in scattered))  # fmt: skip
+        found: set[str] = set()
+        for product in self.facts.products:
+            if any(_reads(product.operand, value, product.place) for value in scattered):
+                found.add(product.weight)
+                found.update(n.name for n in walk(product.operand) if isinstance(n, m.WeightRef))
+        return frozenset(found)
 
     def codec(self, weight: m.Weight) -> m.Codec:
         """How the schedule holds a weight."""

@@ -7,7 +7,7 @@ products of its own heads only, other rows being zero, and the products of all a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
 
@@ -19,21 +19,25 @@ from jax import lax
 # weighted sum of values `[h, n]`; all f32.
 type Running = tuple[jax.Array, jax.Array, jax.Array]
 type Scalar = jax.Array | int
+type Values = Sequence[jax.Array]
 
 LANES = 128
 SUBLANES = 8
 
 
-def own(q: jax.Array, k: jax.Array, v: jax.Array, scale: float) -> Running:
-    """What the row's own token sees of itself: `q [h, w]`, `k [kv, w]`, `v [kv, n]`, as rounded by their caches."""
-    q, k, v = (a.astype(jnp.float32) for a in (q, k, v))
-    h = q.shape[0]
-    score = jnp.sum(q * _by_head(k, h), axis=-1, keepdims=True) * scale
+def own(qs: Values, ks: Values, v: jax.Array, scale: float) -> Running:
+    """What the row's own token sees of itself: `q [h, w]`, `k [kv, w]`, `v [kv, n]`, as rounded by their caches.
+
+    Queries and keys may come in pieces of their channels, each with a width of its own.
+    """
+    h = qs[0].shape[0]
+    pairs = [(q.astype(jnp.float32), k.astype(jnp.float32)) for q, k in zip(qs, ks, strict=True)]
+    score = reduce(add, (jnp.sum(q * _by_head(k, h), axis=-1, keepdims=True) for q, k in pairs)) * scale
     lane = lax.broadcasted_iota(jnp.int32, (h, LANES), 1)
-    return jnp.broadcast_to(score, lane.shape), jnp.where(lane == 0, 1.0, 0.0), _by_head(v, h)
+    return jnp.broadcast_to(score, lane.shape), jnp.where(lane == 0, 1.0, 0.0), _by_head(v.astype(jnp.float32), h)
 
 
-def tile(so_far: Running, q: jax.Array, k_tile: jax.Array, v_tile: jax.Array, start: Scalar, position: Scalar,
+def tile(so_far: Running, qs: Values, k_tiles: Values, v_tile: jax.Array, start: Scalar, position: Scalar,
          scale: float, last: int | None = None) -> Running:  # fmt: skip
     """Go on by the tile that begins at `start`: `q [h, w]`, `k_tile [kv, T, w]`, `v_tile [kv, T, n]`.
 
@@ -41,9 +45,10 @@ def tile(so_far: Running, q: jax.Array, k_tile: jax.Array, v_tile: jax.Array, st
     others hold, NaN even, has no effect. With bf16 caches a `q` that is rounded to bf16 is best given as bf16.
     """
     largest, total, value = so_far
-    (kv, length, n), h = v_tile.shape, q.shape[0]
+    (kv, length, n), h = v_tile.shape, qs[0].shape[0]
     of_head = [_heads_of(i, h // kv, kv) for i in range(kv)]
-    scores = reduce(add, (_scores(of_head[i](q), k_tile[i]) for i in range(kv)))[:h] * scale
+    pairs = [(q, k, i) for i in range(kv) for q, k in zip(qs, k_tiles, strict=True)]
+    scores = reduce(add, (_scores(of_head[i](q), k[i]) for q, k, i in pairs))[:h] * scale
     seen = _seen(lax.broadcasted_iota(jnp.int32, scores.shape, 1), start, position, last)
     scores = jnp.where(seen, scores, -jnp.inf)
     new = jnp.maximum(largest, jnp.max(scores, axis=-1, keepdims=True))

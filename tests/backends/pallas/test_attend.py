@@ -35,9 +35,9 @@ def kernel(b: int, h: int, n: int, t: int, scale: float, last: int | None, exact
 
             def one(i, so_far):
                 of = r if keys.shape[0] == b else 0
-                return tile(so_far, queries, keys.at[of, i], values.at[of, i], i * t, at, scale, last)
+                return tile(so_far, [queries], [keys.at[of, i]], values.at[of, i], i * t, at, scale, last)
 
-            out[r] = result(lax.fori_loop(first, (at + t - 1) // t, one, own(queries, k[r], v[r], scale)))
+            out[r] = result(lax.fori_loop(first, (at + t - 1) // t, one, own([queries], [k[r]], v[r], scale)))
             return 0
 
         lax.fori_loop(0, b, row, 0)

@@ -1,0 +1,76 @@
+"""Collectives of the Program, and the choice of ids over all cores."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import lax
+
+from ...dsl.program import ir as p
+from ...dsl.program.work import collective, exchange_set
+from . import collectives
+from .core import Core
+from .evaluate import columns
+from .ops.argmax import argmax
+from .peers import Cores
+
+
+def send(op: p.Send, core: Core) -> None:
+    """The first messages."""
+    exchange = core.program.exchanges[op.exchange]
+    made, key = collective(core.program, exchange), exchange_set(exchange)
+    held = core.refs[exchange.value]
+    value = held[...] if held.shape[-1] == exchange.width else columns(held, exchange.first, exchange.width)
+    cores = Cores(core.program.schedule.mesh, exchange.axes)
+    core.scope[f"pending {op.exchange}"] = collectives.start(made, cores, core.refs[key], core.counters[key][0], value)
+
+
+def receive(op: p.Receive, core: Core) -> None:
+    """The rest, and the result."""
+    exchange = core.program.exchanges[op.exchange]
+    pending = core.scope.pop(f"pending {op.exchange}")
+    if exchange.kind == "gather":
+        shares = collectives.finish_gather(pending)
+        for piece in exchange.pieces:
+            ref = core.refs[piece.result]
+            whole = jnp.concatenate([share[:, piece.start : piece.start + piece.width] for share in shares], axis=-1)
+            ref[...] = whole[:, : ref.shape[-1]]
+    elif exchange.by == "scatter":
+        result = core.refs[exchange.result]
+        result[...] = collectives.finish_scatter(pending)[:, : result.shape[-1]]
+    else:
+        core.refs[exchange.result][...] = collectives.finish_all_reduce(pending)
+    _turn(exchange, core)
+
+
+def _turn(exchange: p.Exchange, core: Core) -> None:
+    key = exchange_set(exchange)
+    (parity,) = core.counters[key]
+    core.counters[key] = (1 - parity,)
+
+
+def greedy(op: p.Greedy, core: Core) -> None:
+    """The lowest id with the largest logit; a share's padding does not take part."""
+    program, view = core.program, core.program.views[op.logits]
+    held, used = core.refs[view.buffer], op.share
+    vocab = program.instance.length(program.instance.model.steps[""].types[op.logits].shape[0])
+    first = core.cores.rank() * op.share if op.exchange is not None else 0
+    padded = held.shape[-1] != used or (op.exchange is not None and program.schedule.cores * used != vocab)
+    if padded:
+        # Written where it lies: the padding comes last, in a few lanes.
+        start = used // 128 * 128
+        if op.exchange is not None:
+            start = max(0, vocab - (program.schedule.cores - 1) * used) // 128 * 128
+        ids = start + lax.broadcasted_iota(jnp.int32, (core.rows, held.shape[-1] - start), 1)
+        real = (ids < used) & (ids + first < vocab)
+        held[:, start:] = jnp.where(real, held[:, start:], -jnp.inf)
+    best = argmax(held)
+    if op.exchange is None:
+        core.refs["chosen"][...] = best
+        return
+    exchange = program.exchanges[op.exchange]
+    value = jnp.max(held[...], axis=-1, keepdims=True)
+    parity = core.counters[exchange_set(exchange)][0]
+    pending = collectives.start(collective(program, exchange), core.cores, core.refs[exchange_set(exchange)], parity,
+                                value, best + first)  # fmt: skip
+    core.refs["chosen"][...] = collectives.finish_argmax(pending)[1]
+    _turn(exchange, core)

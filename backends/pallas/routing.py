@@ -1,0 +1,61 @@
+"""Experts: chosen, fetched and multiplied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+
+from ...dsl.program import ir as p
+from . import transfers
+from .core import Core, following
+from .evaluate import evaluate
+from .ops.expert_dot import expert_dot as multiply
+from .ops.route import list_chosen, weight_of
+from .ops.route import route as choose
+from .peers import Cores, Scalar
+
+
+def route(op: p.Route, core: Core) -> None:
+    """The rows' weights of all experts, and the list of this core's that any row chose."""
+    bank, scalars = core.program.banks[op.bank], {name: core.scalar(static) for name, static in op.call.options}
+    bias = evaluate(op.call.args[1], core)
+    weights, chosen = choose(core.refs[op.scores][...], bias, **scalars)
+    core.refs[op.weights][...] = weights
+    list_chosen(chosen, _first(bank, core), bank.count, core.refs[f"list of {bank.name}"])
+
+
+def _first(bank: p.Bank, core: Core) -> Scalar:
+    """The number of this core's first expert."""
+    return Cores(core.program.schedule.mesh, bank.axes).rank() * bank.count if bank.axes else 0
+
+
+def experts(op: p.Experts, core: Core, emit: Callable[[Sequence[p.Op], Core], None]) -> None:
+    """Each expert for all rows; a row that did not choose it adds nothing."""
+    bank, chosen = core.program.banks[op.bank], core.refs[f"list of {op.bank}"]
+    result, weights, total = core.refs[op.result], core.refs[bank.routes], chosen[0]
+    result[...] = jnp.zeros(result.shape, jnp.float32)
+
+    def one(i: Scalar, slot: Scalar) -> Scalar:
+        transfers.wait_expert(bank, slot, core)
+        core.slot = slot
+        emit(op.body, core)
+        weight = weight_of(weights[...], chosen[i + 1] + _first(bank, core))
+        result[...] += jnp.where(weight > 0, weight * core.refs[op.value][...], 0.0)
+
+        @pl.when(i + bank.slots < total)
+        def _() -> None:
+            transfers.fetch_expert(bank, i + bank.slots, slot, core)
+
+        return following(slot, bank.slots)
+
+    lax.fori_loop(0, total, one, jnp.int32(0))
+
+
+def expert_dot(op: p.ExpertDot, core: Core) -> None:
+    """One product with the expert in the slot at hand."""
+    bank = core.program.banks[op.bank]
+    slot = core.refs[bank.name].at[core.slot]
+    core.refs[op.result][...] = multiply(core.refs[op.operand][...], slot, bank.layout, op.product)

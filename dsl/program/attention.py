@@ -1,0 +1,113 @@
+"""Attention over caches: the row's own token first, then the tiles of what earlier tokens left."""
+
+from __future__ import annotations
+
+from ..model import ir as m
+from ..model.ir import Node, Type
+from ..schedule.ir import Prefetch
+from . import ir as p
+from .build import Build, cannot, head_product, whole_lanes
+from .frame import Frame
+from .products import loops
+from .sums import complete, number
+
+# Caches that no schedule line prefetches go through so many slots of so many positions.
+TILE_TOKENS, TILE_SLOTS = 256, 2
+
+
+def attend(call: m.Call, frame: Frame) -> Node:
+    """Grouped queries over keys and values."""
+    build, (q, *caches) = frame.build, call.args
+    states = [build.schedule.model.states[c.name] for c in caches if isinstance(c, m.StateRef)]
+    query = complete(frame.split(q, frame), q.type, frame)
+    name = frame.fresh("attend")
+    ring, early = _ring(states, call, frame)
+    shape = whole_lanes(build.shares.shape(q.type.shape))
+    held = frame.compute(f"query of {name}", shape, build.dtype(Type("bf16")), query)
+    return _attended(call, name, ring, early, (held,), build.shares.shape(call.type.shape), frame)
+
+
+def attend_latent(call: m.Call, frame: Frame) -> Node:
+    """A head's query goes through its part of `kv_b` once, and then meets the latents as they are; so does the result.
+
+    Keys are the latent and the common channels side by side, values the latent.
+    """
+    build, (q, latent, common, kv_b) = frame.build, call.args
+    assert isinstance(latent, m.StateRef)
+    assert isinstance(common, m.StateRef)
+    assert isinstance(kv_b, m.WeightRef)
+    if any(form.part == frame.place for form in build.schedule.forms):
+        raise cannot("keep a latent cache expanded", call.span)
+    states = [build.schedule.model.states[c.name] for c in (latent, common)]
+    (rank,), (width,) = (build.shares.shape(s.type.shape) for s in states)
+    heads, both = build.shares.shape(q.type.shape)
+    value = build.shares.shape(call.type.shape)[1]
+    query = complete(frame.split(q, frame), q.type, frame)
+    name = frame.fresh("attend")
+    whole = frame.compute(f"query of {name}", (heads, both), build.dtype(Type("bf16")), query)
+    absorb = head_product(build, frame.place, kv_b.name, "absorb", heads, rank, both - width, call.span)
+    local = frame.local(whole, q.type, q)
+    frame.ops.append(p.Compute((absorb.operand,), _part("first", local, both - width, call), None, q.span))
+    frame.ops += loops(absorb, build)
+    ring, early = _ring(states, call, frame)
+    shapes = (whole_lanes((heads, rank)), whole_lanes((heads, width)))
+    inner, outer = (build.buffer(f"{what} of {name}", (build.rows, *shape), dtype, frame.place, call.span) for what, shape,
+                    dtype in (("absorbed", shapes[0], "f32"), ("common", shapes[1], build.dtype(Type("bf16")))))  # fmt: skip
+    frame.ops.append(
+        p.Compute((inner,), _part("by_row", frame.local(absorb.result, q.type, q), rank, call), None, q.span)
+    )
+    frame.ops.append(p.Compute((outer,), _part("last", local, width, call), None, q.span))
+    found = _attended(call, name, ring, early, (inner, outer), (heads, rank), frame)
+    expand = head_product(build, frame.place, kv_b.name, "expand", heads, value, rank, call.span)
+    frame.ops.append(p.Compute((expand.operand,), _part("by_head", found, rank, call), None, call.span))
+    frame.ops += loops(expand, build)
+    result = frame.compute(f"{name} expanded", (heads, value), "f32",
+                           _part("by_row", frame.local(expand.result, call.type, call), value, call))  # fmt: skip
+    return frame.local(result, call.type, call)
+
+
+def _part(what: str, x: Node, width: int, call: m.Call) -> Node:
+    """A view that the model has no op for: `first` or `last` channels, or heads and rows exchanged."""
+    return m.Call(f"view_{what}", (x,), (("width", number(width, call)),), (x.type,), call.span)
+
+
+def _ring(states: list[m.State], call: m.Call, frame: Frame) -> tuple[str, Prefetch | None]:
+    build, part = frame.build, frame.place
+    said = next((x for x in build.schedule.prefetches if x.kind == "cache" and x.what == part), None)
+    if len(states) != 2 or any(state.last is not None for state in states):
+        raise cannot("attend to a window of the cache", call.span)
+    ring = f"cache {part}"
+    if ring in build.caches:
+        raise cannot("attend twice in one part", call.span)
+    tile = min((said and said.tile) or TILE_TOKENS, -(-build.schedule.context // 128) * 128)
+    slots = (said and said.slots) or TILE_SLOTS
+    buffers = tuple(_cache(build, state, tile, slots, part) for state in states)
+    build.caches[ring] = p.CacheRing(ring, part, tuple(s.name for s in states), buffers, tile, slots)
+    return ring, said
+
+
+def _cache(build: Build, state: m.State, tile: int, slots: int, part: str) -> str:
+    heads, width = entry_shape(build, state)
+    dtype = build.dtype(state.type)
+    room = -(-build.schedule.context // tile) * tile
+    entries = (len(build.layers_of(part)), build.rows, heads, room, width)
+    build.arrays[state.name] = p.Array(state.name, entries, dtype, "cache", part)
+    return build.buffer(f"tiles of {state.name}", (slots, heads, tile, width), dtype, "", state.span)
+
+
+def entry_shape(build: Build, state: m.State) -> tuple[int, int]:
+    """Heads and width of a cache's entry; XLA would lay out less than whole lanes in another order."""
+    shape = whole_lanes(build.shares.shape(state.type.shape))
+    return (shape[0], shape[1]) if len(shape) == 2 else (1, shape[0])
+
+
+def _attended(call: m.Call, name: str, ring: str, early: Prefetch | None, queries: tuple[str, ...],
+              shape: tuple[int, ...], frame: Frame) -> Node:  # fmt: skip
+    build, cache = frame.build, frame.build.caches[ring]
+    result = build.buffer(name, (build.rows, *whole_lanes(shape)), "f32", frame.place, call.span)
+    build.views[result] = p.View(result, 0, shape)
+    if early is None:
+        frame.ops.append(p.StartTiles(ring))
+    entries = tuple(f"entry {state}" for state in cache.caches)
+    frame.ops.append(p.Attend(ring, call, queries, entries, result))
+    return frame.local(result, call.type, call)

@@ -1,0 +1,97 @@
+"""Routing, and the products with what it chooses."""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from ..model import ir as m
+from ..model.ir import Node, Type
+from . import ir as p
+from .build import Build, cannot, expert_bank, sharded_over
+from .frame import Frame
+from .sums import axes, complete
+from .values import Split
+
+# Experts that no schedule line fetches go through so many slots.
+SLOTS = 2
+
+
+def route(statement: m.Assign, call: m.Call, frame: Frame) -> None:
+    """The weights of all experts, and which of this core's were chosen by any row."""
+    build, (score, bias) = frame.build, call.args
+    experts = build.shares.instance.length(score.type.shape[0])
+    scores = frame.compute(
+        frame.fresh("score"), (experts,), "f32", complete(frame.split(score, frame), score.type, frame)
+    )
+    name = f"{frame.place}.{statement.names[0]}"
+    build.buffer(name, (build.rows, experts), "f32", frame.place, statement.span)
+    build.views[name] = p.View(name, 0, (experts,))
+    bank = f"experts {frame.place}"
+    frame.ops.append(p.Route(scores, evolve(call, args=(frame.local(scores, score.type, score), bias)), name, bank))
+    if any(fetch.part == frame.place for fetch in build.schedule.fetches):
+        frame.ops.append(p.Fetch(bank))
+
+
+def experts(node: m.Experts, frame: Frame) -> Split:
+    """A weighted sum over the chosen experts of this core: a share of the whole sum where experts or their rows are cut."""
+    build, place = frame.build, frame.place
+    if not isinstance(node.routes, m.Local):
+        raise cannot("routes that have no name", node.span)
+    routes = f"{place}.{node.routes.name}"
+    fetched = next((fetch for fetch in build.schedule.fetches if fetch.part == place), None)
+    bank = expert_bank(build, place, node, fetched.slots if fetched else SLOTS, routes, _top(node, frame))
+    inner = evolve(frame, ops=[], parameter=node.parameter, done=set())
+    value = frame.split(node.body, inner)
+    body = value.partial if value.partial is not None else value.whole
+    assert body is not None
+    if value.partial is not None and value.whole is not None:
+        raise cannot("add to an expert's sum", node.span)
+    shape = build.shares.shape(node.type.shape)
+    out = inner.compute(frame.fresh("expert"), shape, "f32", body)
+    frame.count = inner.count
+    result = build.buffer(frame.fresh("experts"), (build.rows, *shape), "f32", place, node.span)
+    build.views[result] = p.View(result, 0, shape)
+    if fetched is None:
+        frame.ops.append(p.Fetch(bank.name))
+    frame.ops.append(p.Experts(bank.name, tuple(op for op in inner.ops if isinstance(op, p.Compute | p.ExpertDot)), out,
+                               result))  # fmt: skip
+    local: Node = frame.local(result, Type("f32", node.type.shape), node)
+    over = {axis for names in bank.products for weight in names for axis in _cut(build, weight)}
+    return Split(local, None, tuple(a for a in axes(frame) if a in over)) if over else Split(None, local)
+
+
+def _cut(build: Build, weight: str) -> tuple[str, ...]:
+    """Along which axes of the mesh experts, or what a product sums over, are shared out."""
+    experts, _, inputs = build.schedule.model.weights[weight].shape
+    return (*sharded_over(build, experts), *sharded_over(build, inputs))
+
+
+def _top(node: m.Experts, frame: Frame) -> int:
+    """How many experts a row chooses."""
+    return frame.build.shares.instance.length(node.routes.type.shape[1])
+
+
+def expert_matmul(call: m.Call, frame: Frame) -> Split:
+    """A product with a chosen expert's matrix: with those that share its operand, as the bank has them together."""
+    build, (indexed, x) = frame.build, call.args
+    assert isinstance(indexed, m.Call)
+    weight = indexed.args[0]
+    assert isinstance(weight, m.WeightRef)
+    bank = build.banks[f"experts {frame.place}"]
+    number = next(i for i, names in enumerate(bank.products) if weight.name in names)
+    if weight.name not in frame.done:
+        frame.done.update(bank.products[number])
+        operand = complete(frame.split(x, frame), x.type, frame)
+        name = f"{frame.place}.{'+'.join(w.split('.')[-1] for w in bank.products[number])}"
+        tiles = bank.layout.products[number].tiling
+        held = build.buffer(
+            f"operand of {name}", (build.rows, tiles.inputs), build.dtype(Type("bf16")), frame.place, call.span
+        )
+        result = build.buffer(f"product {name}", (build.rows, tiles.outputs), "f32", frame.place, call.span)
+        frame.ops += [p.Compute((held,), operand, None, x.span), p.ExpertDot(bank.name, number, held, result)]
+        at = 0
+        for each in bank.products[number]:
+            rows = build.shares.weight_shape(build.schedule.model.weights[each])[1]
+            build.views[f"@{each}"] = p.View(result, at, (rows,))
+            at += rows
+    return Split(None, frame.local(f"@{weight.name}", call.type, call))

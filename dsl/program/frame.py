@@ -1,0 +1,72 @@
+"""One part or step while its statements become ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import define, field, frozen
+
+from ..model import ir as m
+from ..model.ir import Node, Type
+from . import ir as p
+from .build import Build
+from .values import Split
+
+
+@frozen
+class Mark:
+    """A point in time: the place's `start`, or `before` or `after` what sets a value or uses a weight."""
+
+    relation: str
+    name: str
+
+
+type Ops = list[p.Op | Mark]
+
+
+@define
+class Frame:
+    """One place being lowered; `ops` grow as its statements are.
+
+    `split` lowers a node; `groups` are the place's products, `done` the weights that were multiplied, `loaded` the
+    states that have arrived, `scattered` the values of which each core holds some columns of the sum.
+    """
+
+    build: Build
+    place: str
+    groups: dict[str, tuple[str, ...]]
+    split: Callable[[Node, Frame], Split]
+    statements: tuple[m.Assign | m.Write, ...]
+    ops: Ops = field(factory=list)
+    done: set[str] = field(factory=set)
+    loaded: set[str] = field(factory=set)
+    scattered: set[str] = field(factory=set)
+    parameter: str | None = None
+    value: str = ""
+    count: int = 0
+
+    def fresh(self, what: str) -> str:
+        """A name that this place has not used."""
+        self.count += 1
+        return f"{self.place}.{what} {self.count}"
+
+    def compute(self, name: str, shape: tuple[int, ...], dtype: str, node: Node) -> str:
+        """A buffer of this place, and its value."""
+        self.build.buffer(name, (self.build.rows, *shape), dtype, self.place, node.span)
+        self.build.views[name] = p.View(name, 0, shape)
+        self.ops.append(p.Compute((name,), node, None, node.span))
+        return name
+
+    def local(self, name: str, type_: Type, like: Node) -> m.Local:
+        """A node that reads a buffer."""
+        return m.Local(name, type_, like.span)
+
+    def buffer_of(self, node: Node) -> str | None:
+        """The buffer that holds just this node's value, if there is one."""
+        if not isinstance(node, m.Local):
+            return None
+        for name in (f"{self.place}.{node.name}", node.name):
+            view = self.build.views.get(name)
+            if view is not None:
+                return name if view.buffer == name else None
+        return None

@@ -1,0 +1,110 @@
+"""Sums and gathers over cores: where each is completed, and by which exchange."""
+
+from __future__ import annotations
+
+from ..model import ir as m
+from ..model.ir import Node, Type
+from ..model.shapes import Poly
+from ..schedule.ir import Reduce
+from ..text import syntax as s
+from . import ir as p
+from .build import cannot
+from .frame import Frame
+from .values import Split
+
+
+def complete(split: Split, type_: Type, frame: Frame) -> Node:
+    """The value itself; what is partial is summed over the cores first."""
+    if split.partial is None:
+        assert split.whole is not None
+        return split.whole
+    said = _said(frame)
+    if said is not None and said.by == "scatter":
+        raise cannot("scatter a value that is not a sum alone", split.partial.span)
+    summed = _sum(split, type_, said.by if said else "direct", said.wire if said else "f32", frame)
+    if split.whole is None:
+        return summed
+    return m.Call("add", (split.whole, summed), (), (type_,), split.partial.span)
+
+
+def scattered(split: Split, type_: Type, frame: Frame) -> Node | None:
+    """Where the schedule leaves a sum scattered: this core's columns of it."""
+    said = _said(frame)
+    if said is None or said.by != "scatter" or split.partial is None or split.whole is not None:
+        return None
+    frame.scattered.add(frame.value)
+    return _sum(split, type_, "scatter", said.wire, frame)
+
+
+def _said(frame: Frame) -> Reduce | None:
+    return next((r for r in frame.build.schedule.reduces if r.value == f"{frame.place}.{frame.value}"), None)
+
+
+def _sum(split: Split, type_: Type, by: str, wire: str, frame: Frame) -> Node:
+    build, node = frame.build, split.partial
+    assert node is not None
+    name = f"{frame.place}.{frame.value}"
+    if name in build.exchanges:
+        name = frame.fresh(frame.value)
+    shape = build.shares.shape(type_.shape)
+    if len(shape) != 1:
+        raise cannot("sum matrices over cores", node.span)
+    width = shape[0]
+    view = build.views.get(node.name) if isinstance(node, m.Local) else None
+    if view is not None and (view.start, view.shape) == (0, shape) and build.buffers[view.buffer].dtype == "f32":
+        value = view.buffer
+    else:
+        value = frame.compute(f"share of {name}", shape, "f32", node)
+    columns = build.shares.scattered(width) if by == "scatter" else width
+    result = build.buffer(f"+{name}", (build.rows, columns), "f32", frame.place, node.span)
+    build.views[result] = p.View(result, 0, (columns,))
+    build.exchanges[name] = p.Exchange(name, "sum", by, wire, split.axes, value, result, 0, width, node.span)
+    frame.ops += [p.Send(name), p.Receive(name)]
+    return frame.local(result, type_, node)
+
+
+def gather(weights: tuple[str, ...], product: p.Product, frame: Frame) -> p.Send:
+    """Rows that were shared out come together: one message for weights that lie side by side in the product."""
+    build = frame.build
+    views = [build.views[f"@{weight}"] for weight in weights]
+    start, end = views[0].start, views[-1].start + views[-1].shape[0]
+    if sum(view.shape[0] for view in views) != end - start:
+        raise cannot("gather values in one message that do not lie side by side", product.span)
+    name = f"{frame.place}.{'+'.join(w.split('.')[-1] for w in weights)}"
+    pieces, at = [], 0
+    for weight, view in zip(weights, views, strict=True):
+        whole = build.shares.instance.length(build.schedule.model.weights[weight].shape[0])
+        result = build.buffer(f"whole {weight}", (build.rows, whole), "f32", frame.place, product.span)
+        build.views[f"@{weight}"] = p.View(result, 0, (whole,))
+        pieces.append(p.Piece(result, at, view.shape[0]))
+        at += view.shape[0]
+    build.exchanges[name] = p.Exchange(name, "gather", "direct", "f32", axes(frame), product.result, "", start, at,
+                                       product.span, tuple(pieces))  # fmt: skip
+    return p.Send(name)
+
+
+def norm_of_share(call: m.Call, frame: Frame) -> Node:
+    """A norm of a scattered value: the squares' sum travels, the columns stay."""
+    build, (x, gain) = frame.build, call.args
+    one, whole = (Poly.of(1),), build.shares.instance.length(x.type.shape[-1])
+    squares = frame.fresh("squares")
+    value = frame.compute(
+        f"share of {squares}", (1,), "f32", m.Call("sum_squares", (x,), (), (Type("f32", one),), call.span)
+    )
+    result = build.buffer(f"+{squares}", (build.rows, 1), "f32", frame.place, call.span)
+    build.views[result] = p.View(result, 0, (1,))
+    build.exchanges[squares] = p.Exchange(squares, "sum", "direct", "f32", axes(frame), value, result, 0, 1, call.span)
+    frame.ops += [p.Send(squares), p.Receive(squares)]
+    total = frame.local(result, Type("f32", one), call)
+    options = (*call.options, ("count", number(whole, call)))
+    return m.Call("rms_norm_of_share", (x, total, gain), options, call.types, call.span)
+
+
+def number(value: int, like: Node) -> m.Static:
+    """A number that the definition does not write."""
+    return m.Static(s.Number(like.span, value, str(value)), frozenset(), like.span)
+
+
+def axes(frame: Frame) -> tuple[str, ...]:
+    """All of the mesh's."""
+    return tuple(axis for axis, _ in frame.build.schedule.mesh)
