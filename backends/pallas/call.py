@@ -14,13 +14,14 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from ...dsl.program import ir as p
+from ...dsl.program.work import collective, exchange_set
 from . import collectives
 from .core import Core
 from .peers import Cores, collective_id
 from .tape import rows as tape_rows
 from .tape import table
 from .transfers import tiles
-from .walk import collective, emit, exchange_set
+from .walk import emit
 
 type Arrays = Mapping[str, jax.Array]
 

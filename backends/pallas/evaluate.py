@@ -16,9 +16,10 @@ from ...dsl.model import ir as m
 from ...dsl.model import ops as registry
 from ...dsl.model.shapes import Shape
 from ...dsl.program import ir as p
+from ...dsl.program import work
 from . import ops
 from .core import Core
-from .ops.delta_rule import delta_rule, scratch
+from .ops.delta_rule import delta_rule
 from .peers import Scalar
 
 type Value = Any  # an array, a plain number, or a tuple of arrays
@@ -98,8 +99,8 @@ def _update(node: m.Call, op: registry.Op, core: Core) -> Value:
 
 def _delta_rule(args: list[Any]) -> jax.Array:
     (b, kh, key), (_, h, val) = args[0].shape, args[2].shape
-    shapes = scratch(b, kh, h, key, val, by_key=args[3].ndim == 3)
-    room = [pltpu.VMEM(shape, jnp.dtype(dtype)) for shape, dtype in shapes]
+    needs = work.delta_rule(b, kh, h, key, val, args[3].ndim == 3)
+    room = [pltpu.VMEM(need.shape, _DTYPES[need.dtype]) for need in needs]
     return pl.run_scoped(lambda *refs: delta_rule(*args, *refs), *room)
 
 

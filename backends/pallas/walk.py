@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from ...dsl.program import exchange as needs
 from ...dsl.program import ir as p
+from ...dsl.program.work import collective, exchange_set
 from . import collectives, transfers
 from .core import Core, following
 from .dots import dot
@@ -143,19 +143,6 @@ def _turn(exchange: p.Exchange, core: Core) -> None:
     key = exchange_set(exchange)
     (parity,) = core.counters[key]
     core.counters[key] = (1 - parity,)
-
-
-def exchange_set(exchange: p.Exchange) -> str:
-    """Exchanges of one shape share a set of buffers, whose parity alternates."""
-    return f"{exchange.kind} {exchange.by} {exchange.wire} {exchange.width} over {' '.join(exchange.axes)}"
-
-
-def collective(program: p.Program, exchange: p.Exchange) -> needs.Exchange:
-    """Its buffers and phases."""
-    cores = program.schedule.ways(exchange.axes)
-    if exchange.kind == "argmax":
-        return needs.argmax(cores, program.rows)
-    return needs.all_reduce(exchange.by, cores, program.rows, exchange.width, exchange.wire)
 
 
 def _greedy(op: p.Greedy, core: Core) -> None:
