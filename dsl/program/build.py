@@ -10,7 +10,7 @@ from ..diagnostics import Diagnostic, Label, MksError
 from ..model import ir as m
 from ..model.expressions import walk
 from ..model.facts import Facts, same_operand
-from ..schedule.ir import Group, Schedule
+from ..schedule.ir import Group, Schedule, Stream
 from ..schedule.shares import Shares
 from ..source import Span
 from . import ir as p
@@ -164,27 +164,29 @@ def make_rings(build: Build) -> None:
             build.rings[name] = p.Ring(name, slots, rows, False)
             continue
         build.rings[name] = p.Ring(name, stream.slots, rows, True, stream.slots_span)
-        for product in own:
-            found += _fits(product, stream.slots, stream.slot, stream.slots_span)
+        found += _fits(own, stream)
     if found:
         raise MksError(found)
 
 
-def _fits(product: p.Product, slots: int, slot: int, at: Span) -> list[Diagnostic]:
-    """What is wrong with a stream's slots for one product."""
-    tile = max(product.tiling.transfers) * 2048
-    together = max(len(run.rows) for run in product.tiling.runs)
-    here = (Label(product.span, f"`{product.name}`"),)
+def _fits(own: list[p.Product], stream: Stream) -> list[Diagnostic]:
+    """What is wrong with a stream's slots for its products; the largest of them is shown."""
+    wide = max(own, key=lambda product: max(product.tiling.transfers))
+    deep = max(own, key=lambda product: max(len(run.rows) for run in product.tiling.runs))
+    tile = max(wide.tiling.transfers) * 2048
+    together = max(len(run.rows) for run in deep.tiling.runs)
     found = []
-    if tile > slot:
+    if tile > stream.slot:
         found.append(Diagnostic(
-            "E214", f"a transfer of `{product.name}` takes {tile // 1024} KiB; a slot has {slot // 1024}", Label(at),
-            here, notes=("a product's tiles follow from its shape, so that slots change no bit of the result",),
-            helps=(f"write `slot = {tile // 1024} KiB`",)))  # fmt: skip
-    if together > slots:
+            "E214", f"a transfer of `{wide.name}` takes {tile // 1024} KiB; a slot has {stream.slot // 1024}",
+            Label(stream.slot_span), (Label(wide.span, f"`{wide.name}`"),),
+            ("a product's tiles follow from its shape, so that slots change no bit of the result",),
+            (f"write `slot = {tile // 1024} KiB`",)))  # fmt: skip
+    if together > stream.slots:
         found.append(Diagnostic(
-            "E215", f"`{product.name}` waits for {together} transfers at once; {slots} slots never hold them",
-            Label(at), here, helps=(f"write `slots = {together}` or more",)))  # fmt: skip
+            "E215", f"`{deep.name}` waits for {together} transfers at once; {stream.slots} slots never hold them",
+            Label(stream.slots_span), (Label(deep.span, f"`{deep.name}`"),),
+            helps=(f"write `slots = {together}` or more",)))  # fmt: skip
     return found
 
 
