@@ -16,8 +16,8 @@ from .exchange import BufferNeed
 from .reads import ROW_BYTES, Moved, own_bytes, reads, runs, tapes, writes
 from .work import collective, exchange_set
 
-_OPS: tuple[type, ...] = get_args(p.Op.__value__)
-_NODES: tuple[type, ...] = get_args(m.Node.__value__)
+_OPS: tuple[Any, ...] = get_args(p.Op.__value__)
+_NODES: tuple[Any, ...] = get_args(m.Node.__value__)
 _SPACES, _COMMENT = re.compile(r"\s+"), re.compile(r"#[^\n]*")
 
 

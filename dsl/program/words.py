@@ -10,6 +10,7 @@ from . import ir as p
 from .happens import happens
 from .reads import ROW_BYTES, Moved, own_bytes, reads, tapes, writes
 from .record import collectives, numerics, ring_bytes
+from .tiles import Run
 
 WIDTH = 120
 
@@ -129,7 +130,7 @@ def _products(program: p.Program) -> list[str]:
     return [found[0], *(next(lines) if row[1] else row[0] for row in rows)]
 
 
-def _run(run: p.Run) -> str:
+def _run(run: Run) -> str:
     many = f" x {run.columns}" if run.blocks > 1 else ""
     columns = f"{run.blocks if many else run.columns}{many} columns"
     fold = f", inputs folded {run.fold} times" if run.fold > 1 else ""

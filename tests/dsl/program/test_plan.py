@@ -243,6 +243,15 @@ def test_a_file_with_errors_is_not_planned(tmp_path: Path, capsys: pytest.Captur
     assert "E101" in err
 
 
+def test_a_file_without_schedules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """There is nothing to plan, which is said."""
+    bare = tmp_path / "bare.mks"
+    bare.write_text(text("smollm2").partition("\nschedule ")[0])
+
+    assert cli.main(["plan", str(bare)]) == 1
+    assert "bare.mks has no schedule" in capsys.readouterr().err
+
+
 def test_plan_at_other_sizes(capsys: pytest.CaptureFixture[str]) -> None:
     """Sizes count."""
     assert cli.main(["plan", str(FOLDER / "smollm2.mks"), "--size", "layers=2"]) == 0
