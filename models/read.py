@@ -43,10 +43,15 @@ def read_all(binding: Binding) -> Iterator[tuple[Entry, np.ndarray]]:
     """
     for entry in binding.entries():
         yield entry, read(binding, entry.weight, entry.layer)
-        for piece in binding.sources[entry.weight, entry.layer].pieces:
-            piece.tensor.release()
-            if piece.scales is not None:
-                piece.scales.tensor.release()
+        release(binding, entry.weight, entry.layer)
+
+
+def release(binding: Binding, name: str, layer: int | None = None) -> None:
+    """Let the system drop the pages of a weight that was read; arrays stay valid and read the file again."""
+    for piece in binding.sources[binding.key(name, layer)].pieces:
+        piece.tensor.release()
+        if piece.scales is not None:
+            piece.scales.tensor.release()
 
 
 def _indices(shape: tuple[int, ...], source: Source) -> Iterator[tuple[int | slice, ...]]:

@@ -27,21 +27,23 @@ def rank(schedule: Schedule, core: int, axes: tuple[str, ...]) -> int:
 
 
 def share(array: Array, weight: m.Weight, shares: Shares, core: int) -> Array:
-    """What `core` holds of a weight of one layer, `[…]` as `shares.weight_shape` says."""
+    """What `core` holds of a weight of one layer, `[…]` as `shares.weight_shape` says; a view where it can be."""
     wanted = shares.weight_shape(weight)
     split = shares.schedule.splits.get(weight.name)
     for axis, (poly, length) in enumerate(zip(weight.shape, wanted, strict=True)):
         if array.shape[axis] == length:
             continue
-        if (split is not None and axis == 0) or weight.name in shares.of_scattered:
-            first = (core if split is None else rank(shares.schedule, core, split.axes)) * length
-            part = np.take(array, range(min(first, array.shape[axis]), min(first + length, array.shape[axis])), axis=axis)
+        if split is not None and axis == 0:
+            first = rank(shares.schedule, core, split.axes) * length
+            part = array[first : first + length]
         else:
             part = _cut(array, axis, poly, shares, core)
-        room = [(0, 0)] * array.ndim
-        room[axis] = (0, length - part.shape[axis])
-        array = np.pad(part, room)
-    return np.ascontiguousarray(array)
+        array = part
+        if part.shape[axis] < length:
+            room = [(0, 0)] * part.ndim
+            room[axis] = (0, length - part.shape[axis])
+            array = np.pad(part, room)
+    return array
 
 
 def _cut(array: Array, axis: int, poly: Poly, shares: Shares, core: int) -> Array:

@@ -48,6 +48,10 @@ class Stored(Protocol):
         """Axis lengths, outermost first."""
 
     @property
+    def begin(self) -> int:
+        """Where in the file its bytes begin."""
+
+    @property
     def nbytes(self) -> int:
         """Bytes in the file."""
 

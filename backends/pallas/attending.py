@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -60,5 +62,5 @@ def attend(op: p.Attend, core: Core) -> None:
 
 def turns(op: p.Turns, core: Core) -> None:
     """What positions turn queries and keys by."""
-    scalars = {name: core.scalar(static) for name, static in op.call.options}
+    scalars: dict[str, Any] = {name: core.scalar(static) for name, static in op.call.options}
     core.refs[op.cos][...], core.refs[op.sin][...] = rope_turns(core.positions(), op.channels, **scalars)

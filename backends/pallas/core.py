@@ -25,7 +25,7 @@ class Core:
 
     `refs` holds buffers, arrays and outputs by name; `counters` a ring's waited slot, started transfer and its slot,
     or the parity of a set of exchange buffers. `layer` counts from the first; `index` counts the layers that run the
-    part at hand, `slot` is the expert's at hand. `arrived` are the slots and rows of the tiles that were last waited for.
+    part at hand, `slot` is the expert's at hand. `arrived` are slots and rows of the tiles that were last waited for.
     """
 
     program: p.Program

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import add
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +51,7 @@ def _dots(product: p.Product, run: Run, block: int, x: list[jax.Array], core: Co
 def _by_head(product: p.Product, run: Run, operand: Any, result: Any, core: Core) -> None:
     """Each block with its own head's operand, which is f32: two halves of it go through a bf16 matrix side by side."""
     pieces = product.tiling.inputs // run.fold
-    (slot, rows), words = core.arrived[0], core.arrived[0][1] // run.blocks
+    slot, words = core.arrived[0][0], core.arrived[0][1] // run.blocks
     for block in range(run.blocks):
         head = run.first + core.block * run.blocks + block
         tile = pltpu.bitcast(core.refs[product.ring][slot, block * words : (block + 1) * words], _DTYPES[product.dtype])

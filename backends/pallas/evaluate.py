@@ -15,10 +15,10 @@ from ...dsl.model import ir as m
 from ...dsl.model import ops as registry
 from ...dsl.model.shapes import Shape
 from ...dsl.program import ir as p
+from ...dsl.program import work
 from . import ops
 from .core import Core, when
-from .ops.delta_rule import delta_rule, scratch
-from .ops.mix import mix
+from .ops.delta_rule import delta_rule
 from .ops.rope import rotated
 from .peers import Scalar
 
@@ -54,7 +54,7 @@ def evaluate(node: m.Node, core: Core) -> Value:
 
 def _call(node: m.Call, core: Core) -> Value:
     op, program = registry.find(node.op), core.program
-    scalars = {name: core.scalar(static) for name, static in node.options}
+    scalars: dict[str, Any] = {name: core.scalar(static) for name, static in node.options}
     if op is None:
         return ops.find(node.op)(*(evaluate(a, core) for a in node.args), **scalars)
     if op.name == "mix":
@@ -79,6 +79,8 @@ def _call(node: m.Call, core: Core) -> Value:
 
 def _mix(node: m.Call, core: Core) -> jax.Array:
     """Over the elements of a buffer that are written by now."""
+    from .ops.mix import mix
+
     banks, x, folded = node.args
     base, used = (banks.base, core.scalar(banks.stop)) if isinstance(banks, m.Slice) else (banks, None)
     assert isinstance(base, m.StateRef)
@@ -90,8 +92,8 @@ def _mix(node: m.Call, core: Core) -> jax.Array:
 def _rope(node: m.Call, scalars: dict[str, Any], core: Core) -> jax.Array:
     """By what the rows' positions turn every channel by, which is known since the start of the step."""
     x = evaluate(node.args[0], core)
-    key = p.turns_key(node, x.shape[-1], core.program.instance)
-    turn = (core.refs[f"cos {key}"][...], core.refs[f"sin {key}"][...])
+    found = core.program.turns[p.turns_key(node, x.shape[-1], core.program.instance)]
+    turn = (core.refs[found.cos][...], core.refs[found.sin][...])
     return rotated(x, turn, width=scalars.get("width"), pairs=int(scalars.get("pairs", 0)))
 
 
@@ -123,8 +125,8 @@ def _update(node: m.Call, op: registry.Op, core: Core) -> Value:
 
 def _delta_rule(args: list[Any]) -> jax.Array:
     (b, kh, key), (_, h, val) = args[0].shape, args[2].shape
-    shapes = scratch(b, kh, h, key, val, by_key=args[3].ndim == 3)
-    room = [pltpu.VMEM(shape, jnp.dtype(dtype)) for shape, dtype in shapes]
+    needs = work.delta_rule(b, kh, h, key, val, args[3].ndim == 3)
+    room = [pltpu.VMEM(need.shape, _DTYPES[need.dtype]) for need in needs]
     return pl.run_scoped(lambda *refs: delta_rule(*args, *refs), *room)
 
 

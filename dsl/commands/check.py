@@ -41,8 +41,13 @@ def main(argv: list[str]) -> int:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", metavar="FILE", help="a .mks file, or - for standard input")
     parser.add_argument("--target", metavar="T", help="only schedules for this target; without one, an unsharded one")
+    return check(parsed(parser, argv))
+
+
+def parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
+    """Adds what every command takes that looks at a definition's schedules, and parses."""
+    parser.add_argument("file", metavar="FILE", help="a .mks file, or - for standard input")
     parser.add_argument("--schedule", metavar="NAME", help="only this schedule")
     config = parser.add_mutually_exclusive_group()
     config.add_argument("--checkpoint", metavar="DIR", type=Path, help="compare the sizes with DIR/config.json")
@@ -53,7 +58,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.adopt and args.config is None and args.checkpoint is None:
         parser.error("--adopt takes the sizes from --config or --checkpoint; neither is given")
-    return check(args)
+    return args
 
 
 @define
@@ -72,7 +77,7 @@ class Answer:
 
 def check(args: argparse.Namespace) -> int:
     """Check, print, and return the exit status."""
-    source = decode_source("<stdin>", sys.stdin.buffer.read()) if args.file == "-" else read_source(args.file)
+    source = given(args.file)
     answer = Answer()
     if isinstance(source, Diagnostic):
         answer.found.append(source)
@@ -88,55 +93,72 @@ def check(args: argparse.Namespace) -> int:
     return answer.status
 
 
+def given(file: str) -> Source | Diagnostic:
+    """The text of a file, or of standard input; or why it cannot be read."""
+    return decode_source("<stdin>", sys.stdin.buffer.read()) if file == "-" else read_source(file)
+
+
 def examine(source: Source, args: argparse.Namespace, answer: Answer) -> None:
     """Resolve a definition, at other sizes if asked for, and report its schedules."""
-    from ..compile import check_source
-
-    config = read_config(args.config or args.checkpoint / "config.json") if args.config or args.checkpoint else None
-    definition = check_source(source)
-    answer.found.extend(definition.diagnostics)
-    if isinstance(config, Diagnostic):
-        answer.found.append(config)
+    made = resolved(source, args, answer.found)
+    if made is None:
         return
-    instances = dict(definition.instances)
-    if config is not None or args.size:
-        for name in set(definition.main) & set(instances):
-            _resize(name, instances, config, args, answer)
+    definition, instances = made
     for key in definition.own_schedules:
         schedule, instance = definition.schedules.get(key), instances.get(key[0])
         if schedule is None or instance is None:
             continue
         if args.schedule in (None, schedule.name) and args.target in (None, schedule.target.name):
-            _report(schedule, instance, instance is not definition.instances[key[0]], answer)
+            resized = instance is not definition.instances[key[0]]
+            _report(schedule, instance, resized, answer)
+            _program(schedule, instance, resized, answer)
     if answer.schedules or answer.status or not (args.schedule or args.target):
         return
     if args.schedule:
-        answer.found.append(_none_chosen(definition, args))
+        answer.found.append(none_chosen(definition, args.file, *(x for x in (args.schedule, args.target) if x)))
     else:
         _unsharded(definition, instances, args.target, answer)
 
 
-def _resize(name: str, instances: dict[str, Instance], config: Any, args: argparse.Namespace, answer: Answer) -> None:
+def resolved(source: Source, args: argparse.Namespace, found: list[Diagnostic]) -> (
+        tuple[Definition, dict[str, Instance]] | None):  # fmt: skip
+    """A definition and its models at the sizes asked for; nothing where the config cannot be read."""
+    from ..compile import check_source
+
+    config = read_config(args.config or args.checkpoint / "config.json") if args.config or args.checkpoint else None
+    definition = check_source(source)
+    found.extend(definition.diagnostics)
+    if isinstance(config, Diagnostic):
+        found.append(config)
+        return None
+    instances = dict(definition.instances)
+    if config is not None or args.size:
+        for name in set(definition.main) & set(instances):
+            _resize(name, instances, config, args, found)
+    return definition, instances
+
+
+def _resize(
+    name: str, instances: dict[str, Instance], config: Any, args: argparse.Namespace, found: list[Diagnostic]
+) -> None:
     """Replace an instance by one at the sizes asked for; none where they do not fit."""
     from ..model.instantiate import instantiate
     from ..model.proofs import check_instance
 
     model = instances.pop(name).model
-    made, found = instantiate(model, config=config, overrides=args.size, adopt=args.adopt)
-    sink = Sink(found)
+    made, wrong = instantiate(model, config=config, overrides=args.size, adopt=args.adopt)
+    sink = Sink(wrong)
     if made is not None and check_instance(made, sink):
         instances[name] = made
-    answer.found.extend(sink.found)
+    found.extend(sink.found)
 
 
 def _report(schedule: Schedule, instance: Instance, resized: bool, answer: Answer) -> None:
     """A schedule's figures; at other sizes than the text's, a schedule that does not divide them is left out."""
     from ..report import report
-    from ..schedule.fits import check_shares
 
-    tried = Sink()
-    if resized and not check_shares(schedule, instance, tried):
-        why = [d.message for d in tried.found]
+    why = misfits(schedule, instance) if resized else []
+    if why:
         answer.texts.append(f"schedule `{schedule.name}` is not applicable at these sizes: {'; '.join(why)}")
         answer.schedules.append({"name": schedule.name, "model": schedule.model.name, "not_applicable": why})
         return
@@ -144,6 +166,23 @@ def _report(schedule: Schedule, instance: Instance, resized: bool, answer: Answe
     made = report.report(schedule, instance, sink)
     answer.texts.append(report.as_text(made))
     answer.schedules.append(report.as_json(made))
+
+
+def _program(schedule: Schedule, instance: Instance, resized: bool, answer: Answer) -> None:
+    """What lowering finds; a line without effect is one only at the text's own sizes."""
+    if resized and misfits(schedule, instance):
+        return
+    from ..program.effects import check_program
+
+    answer.found.extend(check_program(schedule, instance, lines=not resized))
+
+
+def misfits(schedule: Schedule, instance: Instance) -> list[str]:
+    """Why a schedule does not divide the sizes of an instance."""
+    from ..schedule.fits import check_shares
+
+    tried = Sink()
+    return [] if check_shares(schedule, instance, tried) else [d.message for d in tried.found]
 
 
 def _unsharded(definition: Definition, instances: dict[str, Instance], target: str, answer: Answer) -> None:
@@ -163,12 +202,14 @@ def _unsharded(definition: Definition, instances: dict[str, Instance], target: s
             _report(made, instances[name], False, answer)
 
 
-def _none_chosen(definition: Definition, args: argparse.Namespace) -> Diagnostic:
+def none_chosen(definition: Definition, file: str, *asked: str) -> Diagnostic:
+    """E008: what was asked for, and what there is."""
     made = [definition.schedules.get(key) for key in definition.own_schedules]
-    known = [f"`{x.name}` for {x.target.name}" for x in made if x is not None]
-    asked = " and ".join(f"`{x}`" for x in (args.schedule, args.target) if x)
-    notes = (f"schedules: {', '.join(known) or 'none'}",)
-    return Diagnostic("E008", f"no schedule of {args.file} matches {asked}", notes=notes)
+    known = [f"`{x.name}` for {x.target.name}, rows {', '.join(map(str, x.rows))}" for x in made if x is not None]
+    if not known:
+        return Diagnostic("E008", f"{file} has no schedule", notes=("`target` and `context` alone are a complete one",))
+    notes = (f"schedules: {'; '.join(known)}",)
+    return Diagnostic("E008", f"no schedule of {file} matches {' and '.join(f'`{x}`' for x in asked)}", notes=notes)
 
 
 def read_config(path: Path) -> dict[str, Any] | Diagnostic:

@@ -15,6 +15,7 @@ type Command = Callable[[list[str]], int]
 GROUP = "mks.commands"
 BUILT_IN = {
     "check": ("check", "check a definition and its schedules"),
+    "plan": ("plan", "say what moves and when: a schedule's Program in words"),
     "fmt": ("fmt", "lay definitions out in the one way"),
     "explain": ("explain", "say what an error code means"),
     "new": ("new", "write a small definition to start from"),
@@ -35,6 +36,7 @@ options:
 examples:
   mks new tiny.mks                     # a definition to start from
   mks check tiny.mks                   # errors, or what it needs of its target
+  mks plan tiny.mks                    # what moves in a step, and when
   mks explain E101                     # what an error means
   mks serve smollm2                    # chat over HTTP
 """

@@ -14,7 +14,7 @@ examples:
   mks explain           # all codes
 
 classes: E0 syntax, E1 names, types and shapes, E2 schedules, E3 capacity of a target, E4 checkpoints,
-E9 bugs of mks itself; W is a warning
+E9 bugs and limits of mks itself; W is a warning
 """
 
 

@@ -50,9 +50,11 @@ def attend_latent(call: m.Call, frame: Frame) -> Node:
     frame.ops.append(p.Compute((absorb.operand,), _part("first", local, both - width, call), None, q.span))
     frame.ops += loops(absorb, build)
     ring, early = _ring(states, call, frame)
-    shapes = (whole_lanes((heads, rank)), whole_lanes((heads, width)))
-    inner, outer = (build.buffer(f"{what} of {name}", (build.rows, *shape), dtype, frame.place, call.span) for what, shape,
-                    dtype in (("absorbed", shapes[0], "f32"), ("common", shapes[1], build.dtype(Type("bf16")))))  # fmt: skip
+    working = build.dtype(Type("bf16"))
+    inner, outer = (
+        build.buffer(f"{what} of {name}", (build.rows, *whole_lanes((heads, channels))), dtype, frame.place, call.span)
+        for what, channels, dtype in (("absorbed", rank, "f32"), ("common", width, working))
+    )
     frame.ops.append(
         p.Compute((inner,), _part("by_row", frame.local(absorb.result, q.type, q), rank, call), None, q.span)
     )

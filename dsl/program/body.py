@@ -194,8 +194,11 @@ def _turns(call: m.Call, frame: Frame) -> None:
     key = p.turns_key(call, channels, build.shares.instance)
     if key not in build.turns:
         lanes = turned(channels, turning)
-        names = [build.buffer(f"{what} {key}", (build.rows, lanes), "f32", "", call.span) for what in ("cos", "sin")]
-        build.turns[key] = p.Turns(names[0], names[1], channels, call)
+        number = len(build.turns) + 1
+        cos, sin = (
+            build.buffer(f"{what} {number}", (build.rows, lanes), "f32", "", call.span) for what in ("cos", "sin")
+        )
+        build.turns[key] = p.Turns(cos, sin, channels, call)
 
 
 def _select(node: m.Select, frame: Frame) -> Split:

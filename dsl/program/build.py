@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from attrs import define, field
 
 from ..diagnostics import Diagnostic, Label, MksError
@@ -10,7 +9,7 @@ from ..model import ir as m
 from ..model.expressions import walk
 from ..model.facts import Facts, same_operand
 from ..model.shapes import Poly
-from ..schedule.ir import Group, Schedule
+from ..schedule.ir import Group, Schedule, Stream
 from ..schedule.shares import Shares
 from ..source import Span
 from . import ir as p
@@ -200,8 +199,8 @@ def head_product(build: Build, place: str, weight: str, piece: str, heads: int, 
     operand = build.buffer(f"operand of {name}", (heads, build.rows, tiles.inputs), "f32", place, span)
     result = build.buffer(f"product {name}", (heads, build.rows, tiles.outputs), "f32", place, span)
     build.views[result] = p.View(result, 0, (heads, outputs))
-    made = p.Product(name, place, (weight,), (outputs,), dtype, tiles, ring_of(build, place, (weight,)), operand, result,
-                     span, piece)  # fmt: skip
+    ring = ring_of(build, place, (weight,))
+    made = p.Product(name, place, (weight,), (outputs,), dtype, tiles, ring, operand, result, span, piece)
     build.products[name] = made
     return made
 
@@ -222,9 +221,9 @@ def expert_bank(build: Build, place: str, node: m.Experts, slots: int, routes: s
     shapes = []
     for names in products:
         own = [build.shares.weight_shape(weights[name]) for name in names]
-        shapes.append((own[0][2], sum(shape[1] for shape in own)))
+        shapes.append(("+".join(names), tuple(shape[1] for shape in own), own[0][2]))
     codec = build.codecs.get(products[0][0], build.dtype(weights[products[0][0]].type))
-    layout = expert_layout(tuple((outputs, inputs) for inputs, outputs in shapes), codec)
+    layout = expert_layout(shapes, codec)
     name = f"experts {place}"
     count = build.shares.weight_shape(weights[products[0][0]])[0]
     build.buffer(name, (slots, layout.rows, WIDTH), "int32", "", node.span)
@@ -232,8 +231,9 @@ def expert_bank(build: Build, place: str, node: m.Experts, slots: int, routes: s
     build.arrays[f"bank {place}"] = p.Array(
         f"bank {place}", (layers, count, layout.rows, WIDTH), "int32", "bank", place
     )
-    build.banks[name] = p.Bank(name, place, f"bank {place}", slots, products, layout, routes, count, min(count, build.rows * top),
-                               sharded_over(build, weights[products[0][0]].shape[0]), node.span)  # fmt: skip
+    over, most = sharded_over(build, weights[products[0][0]].shape[0]), min(count, build.rows * top)
+    array = f"bank {place}"
+    build.banks[name] = p.Bank(name, place, array, slots, products, layout, routes, count, most, over, node.span)
     return build.banks[name]
 
 
@@ -260,25 +260,27 @@ def make_rings(build: Build) -> None:
             build.rings[name] = p.Ring(name, slots, rows, False)
             continue
         build.rings[name] = p.Ring(name, stream.slots, rows, True, stream.slots_span)
-        for product in own:
-            found += _fits(product, stream.slots, stream.slot, stream.slots_span)
+        found += _fits(own, stream)
     if found:
         raise MksError(found)
 
 
-def _fits(product: p.Product, slots: int, slot: int, at: Span) -> list[Diagnostic]:
-    """What is wrong with a stream's slots for one product."""
-    tile = max(product.tiling.transfers) * 2048
-    together = max(len(run.rows) for run in product.tiling.runs)
-    here = (Label(product.span, f"`{product.name}`"),)
+def _fits(own: list[p.Product], stream: Stream) -> list[Diagnostic]:
+    """What is wrong with a stream's slots for its products; the largest of them is shown."""
+    wide = max(own, key=lambda product: max(product.tiling.transfers))
+    deep = max(own, key=lambda product: max(len(run.rows) for run in product.tiling.runs))
+    tile = max(wide.tiling.transfers) * 2048
+    together = max(len(run.rows) for run in deep.tiling.runs)
     found = []
-    if tile > slot:
+    if tile > stream.slot:
         found.append(Diagnostic(
-            "E214", f"a transfer of `{product.name}` takes {tile // 1024} KiB; a slot has {slot // 1024}", Label(at),
-            here, notes=("a product's tiles follow from its shape, so that slots change no bit of the result",),
-            helps=(f"write `slot = {tile // 1024} KiB`",)))  # fmt: skip
-    if together > slots:
+            "E214", f"a transfer of `{wide.name}` takes {tile // 1024} KiB; a slot has {stream.slot // 1024}",
+            Label(stream.slot_span), (Label(wide.span, f"`{wide.name}`"),),
+            ("a product's tiles follow from its shape, so that slots change no bit of the result",),
+            (f"write `slot = {tile // 1024} KiB`",)))  # fmt: skip
+    if together > stream.slots:
         found.append(Diagnostic(
-            "E215", f"`{product.name}` waits for {together} transfers at once; {slots} slots never hold them",
-            Label(at), here, helps=(f"write `slots = {together}` or more",)))  # fmt: skip
+            "E215", f"`{deep.name}` waits for {together} transfers at once; {stream.slots} slots never hold them",
+            Label(stream.slots_span), (Label(deep.span, f"`{deep.name}`"),),
+            helps=(f"write `slots = {together}` or more",)))  # fmt: skip
     return found

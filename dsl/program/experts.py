@@ -33,7 +33,7 @@ def route(statement: m.Assign, call: m.Call, frame: Frame) -> None:
 
 
 def experts(node: m.Experts, frame: Frame) -> Split:
-    """A weighted sum over the chosen experts of this core: a share of the whole sum where experts or their rows are cut."""
+    """A weighted sum over the chosen experts: on each core a share of it where experts or their inputs are cut."""
     build, place = frame.build, frame.place
     if not isinstance(node.routes, m.Local):
         raise cannot("routes that have no name", node.span)

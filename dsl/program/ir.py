@@ -417,6 +417,7 @@ class Program:
     caches: dict[str, CacheRing]
     banks: dict[str, Bank]
     exchanges: dict[str, Exchange]
+    turns: dict[str, Turns]
     scalars: dict[m.Static, tuple[float, ...]]
     arrays: dict[str, Array]
     outputs: dict[str, Array]

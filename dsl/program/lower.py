@@ -45,8 +45,8 @@ def lower(schedule: Schedule, instance: Instance, rows: int) -> p.Program:
     body += _plain(last)
     body += end
     return p.Program(schedule, instance, shares, rows, build.buffers, build.views, build.rings, build.products,
-                     build.copies, build.caches, build.banks, build.exchanges, build.scalars, build.arrays, build.outputs,
-                     tuple(body))  # fmt: skip
+                     build.copies, build.caches, build.banks, build.exchanges, build.turns, build.scalars, build.arrays,
+                     build.outputs, tuple(body))  # fmt: skip
 
 
 def _part(build: Build, part: str) -> Ops:
@@ -101,8 +101,8 @@ def _end(build: Build, step: m.Step) -> list[p.Op]:
         exchange = None
         if cut:
             exchange = "ids"
-            build.exchanges[exchange] = p.Exchange(exchange, "argmax", "direct", "f32",
-                                                   tuple(axis for axis, _ in build.schedule.mesh), "logits", "ids", 0, 128,
+            axes = tuple(axis for axis, _ in build.schedule.mesh)
+            build.exchanges[exchange] = p.Exchange(exchange, "argmax", "direct", "f32", axes, "logits", "ids", 0, 128,
                                                    step.span)  # fmt: skip
         found.append(p.Greedy("logits", share, exchange))
         held = build.views["logits"].buffer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from attrs import define, field, frozen
 
@@ -72,7 +73,7 @@ def _copy(copy: p.Copy, said: Prefetch | None, points: _Points) -> None:
     if said is None:
         own[start:start] = _load(copy, saved, ahead=False)
         return
-    place = _latest(said, copy.part, points)
+    place = _latest(said, copy, copy.part, points)
     for name in place.parts:
         ops = points.bodies[name]
         after = ops.index(place.mark(name)) + 1
@@ -87,28 +88,36 @@ def _load(copy: p.Copy, saved: bool, ahead: bool) -> list[p.Op]:
 
 
 def _within(said: Prefetch, part: str, start: p.Op, points: _Points) -> None:
-    """A start at a point of the part itself: the last of those that the line names."""
+    """A start at a point of the part itself: of those that the line names, the last before the use."""
     own = points.bodies.get(part, [])
     marks = [mark for place, mark in map(_mark, said.points) if place == part]
     places = [own.index(mark) for mark in marks if mark in own]
     if not places:
         raise cannot("prefetch this from another part", said.span, f"write `at {part}.start`")
-    own.insert(max(places) + 1, start)
+    use = next(at for at, op in enumerate(own) if _uses(op, start))
+    early = [at for at in places if at < use]
+    if not early:
+        raise _late(said, part)
+    own.insert(max(early) + 1, start)
 
 
-def _latest(said: Prefetch, part: str, points: _Points) -> _Place:
-    """Of the points that come before every run of a part, the last."""
+def _uses(op: p.Op | Mark, start: p.Op) -> bool:
+    """Whether an op takes what a start brings."""
+    if isinstance(op, p.Repeat):
+        return any(_uses(inner, start) for inner in op.body)
+    return isinstance(op, p.Attend | p.Wait) and isinstance(start, p.StartTiles | p.Start) and op.ring == start.ring
+
+
+def _latest(said: Prefetch, copy: p.Copy, part: str, points: _Points) -> _Place:
+    """Of the points that come before a copy's use in every run of its part, the last."""
     found: list[tuple[tuple[bool, int, int], _Place]] = []
     named = [place for place in (_place(point, part, points) for point in said.points) if place is not None]
     for place in [*named, *_alternatives(named, points)]:
-        if _always(place, part, points):
+        if _always(place, part, points) and not _too_late(place, copy, part, points):
             offset = max(points.bodies[name].index(place.mark(name)) for name in place.parts)
             found.append(((not place.ahead, points.position[place.parts[0]], offset), place))
     if not found:
-        raise MksError([Diagnostic(
-            "E216", f"no point of this line comes before every run of `{part}`", Label(said.span),
-            notes=("what is prefetched must have set out before its use in every layer",),
-            helps=("name a point in a part that every layer runs before it, such as `previous part`",))])  # fmt: skip
+        raise _late(said, part)
     return max(found, key=lambda each: each[0])[1]
 
 
@@ -120,8 +129,25 @@ def _alternatives(places: list[_Place], points: _Points) -> list[_Place]:
     found = []
     for (_, ahead), together in by_position.items():
         marks = {name: place.mark for place in together for name in place.parts}
-        found.append(_Place(tuple(marks), lambda name, marks=marks: marks[name](name), ahead))
+        found.append(_Place(tuple(marks), partial(_marked, marks), ahead))
     return found
+
+
+def _marked(marks: dict[str, Callable[[str], Mark]], name: str) -> Mark:
+    return marks[name](name)
+
+
+def _too_late(place: _Place, copy: p.Copy, part: str, points: _Points) -> bool:
+    """Whether a point of the same run comes after the use."""
+    own = points.bodies[part]
+    return place.parts == (part,) and not place.ahead and own.index(place.mark(part)) > own.index(p.Loaded(copy.name))
+
+
+def _late(said: Prefetch, part: str) -> MksError:
+    return MksError([Diagnostic(
+        "E216", f"no point of this line comes before every run of `{part}`", Label(said.span),
+        notes=("what is prefetched must have set out before its use in every layer",),
+        helps=("name a point in a part that every layer runs before it, such as `previous part`",))])  # fmt: skip
 
 
 def _place(point: Point, part: str, points: _Points) -> _Place | None:

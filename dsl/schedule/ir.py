@@ -46,6 +46,7 @@ class Stream:
     lines: tuple[tuple[str, tuple[Group, ...]], ...]
     span: Span
     slots_span: Span
+    slot_span: Span
 
 
 @frozen(repr=False)

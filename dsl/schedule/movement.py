@@ -134,7 +134,8 @@ def _stream(item: s.Stream, streamed: dict[str, s.Name], draft: Draft) -> Stream
         draft.sink.report("E207", f"stream `{item.name.text}` carries nothing", item.name.span)
     if slots is None or slot is None:
         return None
-    return Stream(item.name.text, slots, slot, tuple(lines.items()), item.span, given["slots"].span)
+    return Stream(item.name.text, slots, slot, tuple(lines.items()), item.span, given["slots"].span,
+                  given["slot"].span)  # fmt: skip
 
 
 def _group(item: s.Group, place: str, draft: Draft) -> Group | None:

@@ -74,7 +74,7 @@ def open_model(
         raise CannotOpen("--schedule says how kernels move weights; it goes with --backend pallas")
     definition, chosen, found = _definition(model)
     planned = None if backend != "pallas" else _schedule(definition, chosen.name, schedule)
-    place = _checkpoint(model, checkpoint, found)
+    place = checkpoint_place(model, checkpoint, found)
     binding, more = load(chosen, place, adopt=sizes_from_config, overrides=sizes,
                           working=None if dtype == "auto" else dtype)  # fmt: skip
     found += more
@@ -102,7 +102,8 @@ def _definition(name: str) -> tuple[Definition, Model, list[Diagnostic]]:
     return definition, chosen, found
 
 
-def _checkpoint(model: str, given: Path | None, found: list[Diagnostic]) -> Path:
+def checkpoint_place(model: str, given: Path | None, found: list[Diagnostic]) -> Path:
+    """The checkpoint that is named, or the model's own, converted if need be; warnings go to `found`."""
     if given is not None:
         return given.expanduser()
     with loading(f"Converting the checkpoint of {model}") as progress:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mks.dsl.compile import check_source
 from mks.dsl.diagnostics import Sink
+from mks.dsl.program.effects import check_program
 from mks.dsl.render import render_all, style_for
 from mks.dsl.report.report import as_json, as_text, report
 from mks.dsl.source import Source
@@ -51,7 +52,7 @@ def mutated(name: str, random: Random, changes: int) -> str:
 
 
 def answered(name: str, seed: int, changes: int) -> None:
-    """Check, report and render; nothing may raise."""
+    """Check, report, lower and render; nothing may raise."""
     source = Source(f"{name}.mks", mutated(name, Random(seed), changes))
     found = check_source(source, FOLDER)
     sink = Sink(list(found.diagnostics))
@@ -60,6 +61,7 @@ def answered(name: str, seed: int, changes: int) -> None:
             made = report(schedule, found.instances[key[0]], sink)
             assert as_text(made)
             assert as_json(made)
+            sink.found.extend(check_program(schedule, found.instances[key[0]], lines=True))
     assert sink.found == [] or render_all(sink.found, style_for(sys.stdout))
     for diagnostic in sink.found:
         assert diagnostic.primary is not None, diagnostic

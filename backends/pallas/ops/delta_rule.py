@@ -11,21 +11,13 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-SUBLANES = 8
-
-
-def scratch(b: int, kh: int, h: int, key: int, val: int, *, by_key: bool = False) -> list[tuple[tuple[int, ...], str]]:
-    """Shapes and types of the VMEM buffers that `delta_rule` wants; `by_key` where decays are `[B, h, key]`."""
-    vectors = 2 * kh + by_key * h
-    return [((b, vectors + -vectors % SUBLANES, key), "float32"), ((b, h, val), "float32"), ((b, 2 * h), "float32")]
-
 
 def delta_rule(q: jax.Array, k: jax.Array, v: jax.Array, decay: jax.Array, rate: jax.Array, S_ref: jax.Ref,
                vectors: jax.Ref, out: jax.Ref, gates: jax.Ref) -> jax.Array:  # fmt: skip
     """`q, k [B, kh, key]`, `v [B, h, val]`, `decay [B, h]` or `[B, h, key]`, `rate [B, h]`, `S_ref [B, h, key, val]`.
 
     All f32; consecutive v heads share a k head. S = exp(decay) S, S += k (rate (v - S^T k))^T, in place; returns
-    S^T q, `[B, h, val]`. The last three are buffers as `scratch` says.
+    S^T q, `[B, h, val]`. The last three are buffers as `program.work` says.
     """
     (b, kh, _), h = q.shape, v.shape[1]
     by_key = decay.ndim == 3

@@ -12,8 +12,10 @@ from helpers.mosaic import TOPOLOGIES, compile_for
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from mks.backends.pallas.ops.delta_rule import delta_rule, scratch
+from mks.backends.pallas.collectives import DTYPES
+from mks.backends.pallas.ops.delta_rule import delta_rule
 from mks.backends.reference.ops import delta_rule as reference
+from mks.dsl.program import work
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -31,14 +33,14 @@ def kernel(b: int, kh: int, h: int, key: int, val: int, by_key: bool, interpret:
         after[...] = S[...]
         value[...] = delta_rule(q[...], k[...], v[...], decay[...], rate[...], after, *buffers)
 
-    buffers = scratch(b, kh, h, key, val, by_key=by_key)
+    buffers = work.delta_rule(b, kh, h, key, val, by_key)
     vmem = pl.BlockSpec(memory_space=pltpu.VMEM)
     return pl.pallas_call(
         body,
         out_shape=[jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((b, h, val), (b, h, key, val))],
         in_specs=[vmem] * 6,
         out_specs=[vmem] * 2,
-        scratch_shapes=[pltpu.VMEM(shape, dtype) for shape, dtype in buffers],
+        scratch_shapes=[pltpu.VMEM(each.shape, DTYPES[each.dtype]) for each in buffers],
         interpret=pltpu.InterpretParams(uninitialized_memory="nan") if interpret else False,
     )
 

@@ -42,11 +42,13 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     """Help lists every command, those of other packages too, and shows examples."""
     assert cli.main(["--help"]) == 0
     out = capsys.readouterr().out
-    assert [word for word in ("check", "fmt", "explain", "new", "run", "serve") if f"\n  {word} " not in out] == []
+    assert [
+        word for word in ("check", "plan", "fmt", "explain", "new", "run", "serve") if f"\n  {word} " not in out
+    ] == []
     assert "examples:" in out
 
 
-@pytest.mark.parametrize("command", ["check", "fmt", "explain", "new", "run", "serve"])
+@pytest.mark.parametrize("command", ["check", "plan", "fmt", "explain", "new", "run", "serve"])
 def test_help_of_a_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each command's help shows examples."""
     assert cli.main([command, "--help"]) == 0
@@ -63,6 +65,8 @@ def test_help_of_a_command(command: str, capsys: pytest.CaptureFixture[str]) -> 
         ["check", SMALL, "--size", "d=x"],
         ["check", SMALL, "--adopt"],
         ["check", SMALL, "--nonsense"],
+        ["plan", SMALL, "--rows", "many"],
+        ["plan", SMALL, "--adopt"],
         ["fmt"],
         ["explain", "E999"],
         ["new"],

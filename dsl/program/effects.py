@@ -1,0 +1,111 @@
+"""What lowering finds in a schedule: slots that are too small, points too late, and lines without effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attrs import evolve, frozen
+
+from ..diagnostics import Diagnostic, Label, MksError
+from ..model.instance import Instance
+from ..schedule.ir import Prefetch, Reduce, Schedule
+from ..source import Span
+from . import ir as p
+from .lower import lower
+
+UNABLE = "E901"
+
+
+def check_program(schedule: Schedule, instance: Instance, lines: bool) -> list[Diagnostic]:
+    """What is wrong with a schedule's movement; with `lines`, those that change nothing too.
+
+    What kernels cannot do yet is no error of the definition. All numbers of rows give the same answer.
+    """
+    try:
+        program = lower(schedule, instance, max(schedule.rows))
+    except MksError as e:
+        return [d for d in e.diagnostics if d.code != UNABLE]
+    return idle_lines(program) if lines else []
+
+
+def idle_lines(program: p.Program) -> list[Diagnostic]:
+    """An E207 for each line without which the Program is the same.
+
+    Lines of kinds that lowering does not read yet are not judged.
+    """
+    idle = [line for line in _lines(program.schedule) if not _shows(line, program) and _same(program, line.without)]
+    whole = {line.part_of for line in idle if line.part_of is not None} & {line.span for line in idle}
+    return [Diagnostic("E207", f"the Program is the same without `{line.text}`", Label(line.span), notes=(line.note,))
+            for line in idle if line.part_of not in whole]  # fmt: skip
+
+
+@frozen
+class _Line:
+    """A line, or a part of one, and the schedule without it; `made` is what it says, where one thing says it."""
+
+    text: str
+    span: Span
+    without: Schedule
+    note: str
+    made: Prefetch | Reduce | tuple[str, str] | None = None
+    part_of: Span | None = None
+
+
+def _lines(schedule: Schedule) -> Iterator[_Line]:
+    for i, stream in enumerate(schedule.streams):
+        for place, groups in stream.lines:
+            fewer = evolve(stream, lines=tuple(line for line in stream.lines if line[0] != place))
+            without = evolve(schedule, streams=(*schedule.streams[:i], fewer, *schedule.streams[i + 1 :]))
+            names = ", ".join(w.removeprefix(f"{place}.") for group in groups for w in group.weights)
+            if groups:
+                yield _Line(f"{place} : {names}", groups[0].span.until(groups[-1].span), without,
+                            f"no layer multiplies what `{place}` lists", made=(stream.name, place))  # fmt: skip
+    for prefetch in schedule.prefetches:
+        others = tuple(each for each in schedule.prefetches if each is not prefetch)
+        what = prefetch.what if prefetch.kind in ("weight", "vectors") else f"{prefetch.what}.{prefetch.kind}"
+        yield _Line(f"prefetch {what}", prefetch.span, evolve(schedule, prefetches=others),
+                    "it sets out there without being told", made=prefetch)  # fmt: skip
+        for point in prefetch.points if len(prefetch.points) > 1 else ():
+            fewer_points = tuple(each for each in prefetch.points if each is not point)
+            changed = evolve(prefetch, points=fewer_points)
+            kept = tuple(changed if each is prefetch else each for each in schedule.prefetches)
+            yield _Line(point.what if point.relation == "at" else f"{point.relation} {point.what}", point.span,
+                        evolve(schedule, prefetches=kept),
+                        "of several points, the last that comes before every use counts",
+                        part_of=prefetch.span)  # fmt: skip
+    for reduce in schedule.reduces:
+        rest = tuple(each for each in schedule.reduces if each is not reduce)
+        yield _Line(f"reduce {reduce.value}", reduce.span, evolve(schedule, reduces=rest),
+                    "sums are completed `by = direct` and travel as `wire = f32` where nothing is said",
+                    made=reduce)  # fmt: skip
+
+
+def _shows(line: _Line, program: p.Program) -> bool:
+    """Whether the Program has something that it would not have without the line; cheaper than lowering again."""
+    match line.made:
+        case (ring, place):
+            return ring in program.rings and any(x.ring == ring and x.place == place for x in program.products.values())
+        case Reduce(value=value, by=by, wire=wire):
+            made = program.exchanges.get(value)
+            return made is not None and (by, wire) == (made.by, made.wire) != ("direct", "f32")
+        case Prefetch(kind="vectors" | "state" as kind, what=what):
+            kinds = {array.name: array.kind for array in program.arrays.values()}
+            return any(copy.slots > 1 and kinds.get(copy.name) == kind and what in ("vectors", copy.part)
+                       for copy in program.copies.values())  # fmt: skip
+    return False
+
+
+def _same(program: p.Program, schedule: Schedule) -> bool:
+    """Whether another schedule gives the same Program; one that cannot be lowered does not."""
+    try:
+        other = lower(schedule, program.instance, program.rows)
+    except MksError:
+        return False
+    return _content(program) == _content(other)
+
+
+def _content(program: p.Program) -> tuple[object, ...]:
+    """All but the schedule that it was made from; the order of entries counts, as that of a tape does."""
+    held = (program.buffers, program.views, program.rings, program.products, program.copies, program.caches,
+            program.exchanges, program.arrays, program.outputs)  # fmt: skip
+    return (*(list(each.items()) for each in held), program.body)

@@ -1,0 +1,109 @@
+"""The proof that a Program neither races nor hangs: on any of its cores, for any number of layers of its kinds.
+
+What is proven:
+
+* what is read from a slot was waited for, and no transfer starts into a slot that may still be read or saved, or that
+  another transfer fills;
+* every start has one wait, which counts its bytes, and none waits for what never starts; at the end nothing is under
+  way;
+* a collective is received before the next one uses its buffers, all cores have entered before the first, and all run
+  the same ones in the same order;
+* a value is computed before it is read, in a buffer that nothing else uses.
+
+How tiles are taken one by one inside `Attend`, and messages inside a collective, is not in the Program: there the
+backend's own argument holds, see `backends/pallas/collectives.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..diagnostics import Diagnostic, ordered
+from . import ir as p
+from .proof_copies import copies_machine
+from .proof_exchanges import barrier_machine, exchange_machine, set_of, tiles_machine
+from .proof_paths import Fault, Parts, check, layers, track
+from .proof_rings import ring_machine, ring_track, tape_faults
+from .proof_touches import Touched, Touches, touches
+from .proof_values import placed, rooms, shared, values_machine
+from .proof_witness import diagnostic
+from .work import exchange_set
+
+
+def prove(program: p.Program) -> list[Diagnostic]:
+    """Each property that does not hold, with the places in the definition and the steps that lead there.
+
+    An empty list is a proof. What is wrong comes from lowering, not from the text: shipped definitions have none.
+    """
+    return list(ordered(diagnostic(program, fault) for fault in faults(program)))
+
+
+def faults(program: p.Program) -> Iterator[Fault]:
+    """What does not hold, the first fault of each resource."""
+    form = list(_form(program))
+    yield from form
+    if form:
+        return
+    table = layers(program)
+    ops = list(placed(program.body))
+    touched: Touched = {(id(op), place): touches(op, place, program) for op, place in ops}
+    yield from rooms(program)
+    yield from shared(program, ops, touched)
+    yield from _rings(program, table)
+    yield from _copies(program, table, touched)
+    yield from _exchanges(program, table)
+    for ring in program.caches:
+        used = track(program, lambda op, _, ring=ring: isinstance(op, p.StartTiles | p.Attend) and op.ring == ring)
+        yield from _found(check(tiles_machine(program, ring), used, table))
+    every = track(program, lambda op, place: touched[id(op), place] != Touches((), ()))
+    yield from _found(check(values_machine(program, touched), every, table))
+
+
+def _form(program: p.Program) -> Iterator[Fault]:
+    """One loop over the layers, which runs what the layer table says: the order of the tapes."""
+    found = [op for op in program.body if isinstance(op, p.Layers)]
+    inner = [op for op, _ in placed(program.body) if isinstance(op, p.Choice | p.Layers)]
+    table = program.layer_parts
+    if len(found) > 1 or inner:
+        yield Fault("E223", "layers are not run once, each from its first part to its last", (found + inner)[-1])
+    elif found and layers(program) != list(table.items()):
+        yield Fault("E223", "the layers that run are not those of the layer table", found[0])
+    elif table and not found and any(made.place != "step" for made in program.products.values()):
+        yield Fault("E223", "no layer runs", None)
+
+
+def _rings(program: p.Program, table: list[tuple[int, Parts]]) -> Iterator[Fault]:
+    for ring in program.rings:
+        used = ring_track(program, ring)
+        wrong = list(tape_faults(program, ring, used))
+        yield from wrong
+        if not wrong:
+            total = sum(len(program.products[name].tiling.transfers) for name, _ in program.transfers(ring))
+            yield from _found(check(ring_machine(program, ring, None), used, table, ring_machine(program, ring, total)))
+
+
+def _copies(program: p.Program, table: list[tuple[int, Parts]], touched: Touched) -> Iterator[Fault]:
+    for buffer in dict.fromkeys(copy.buffer for copy in program.copies.values()):
+        own = {copy.name for copy in program.copies.values() if copy.buffer == buffer}
+
+        def uses(op: p.Op, place: str, buffer: str = buffer, own: set[str] = own) -> bool:
+            if isinstance(op, p.Load | p.Loaded | p.Save | p.Saved):
+                return op.copy in own
+            found = touched[id(op), place]
+            return buffer in found.reads or buffer in found.updates or buffer in found.writes
+
+        yield from _found(check(copies_machine(program, buffer, touched), track(program, uses), table))
+
+
+def _exchanges(program: p.Program, table: list[tuple[int, Parts]]) -> Iterator[Fault]:
+    def meets(op: p.Op, _: str) -> bool:
+        return isinstance(op, p.Barrier) or set_of(program, op) is not None
+
+    yield from _found(check(barrier_machine(program), track(program, meets), table))
+    for key in dict.fromkeys(map(exchange_set, program.exchanges.values())):
+        used = track(program, lambda op, _, key=key: set_of(program, op) == key)
+        yield from _found(check(exchange_machine(program), used, table))
+
+
+def _found(fault: Fault | None) -> tuple[Fault, ...]:
+    return () if fault is None else (fault,)

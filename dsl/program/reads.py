@@ -1,0 +1,123 @@
+"""What a Program reads from HBM and writes to it in one step, on one core: bytes as they lie there."""
+
+from __future__ import annotations
+
+from math import prod
+
+from attrs import frozen
+
+from . import ir as p
+from .tiles import WIDTH
+
+ROW_BYTES = WIDTH * 4  # of a tape
+BYTES = {"f32": 4, "bf16": 2, "int32": 4}
+
+
+@frozen
+class Moved:
+    """A line of the list, in bytes."""
+
+    name: str
+    bytes: int
+
+
+@frozen
+class Tape:
+    """All that passes through a ring in a step; `own` are the weights' bytes, without padding."""
+
+    ring: str
+    transfers: int
+    bytes: int
+    own: int
+
+    @property
+    def padding(self) -> int:
+        """Bytes that are read and no weight."""
+        return self.bytes - self.own
+
+
+def tapes(program: p.Program) -> dict[str, Tape]:
+    """Each ring's tape."""
+    found = {}
+    for ring in program.rings:
+        made = [program.products[name] for name, _ in program.transfers(ring)]
+        found[ring] = Tape(
+            ring,
+            sum(len(product.tiling.transfers) for product in made),
+            sum(product.tiling.rows for product in made) * ROW_BYTES,
+            sum(own_bytes(program, product) for product in made),
+        )
+    return found
+
+
+def own_bytes(program: p.Program, product: p.Product) -> int:
+    """One core's share of a product's weights in one layer."""
+    weights = program.instance.model.weights
+    elements = sum(prod(program.shares.weight_shape(weights[name])) for name in product.weights)
+    return elements * product.tiling.bits // 8
+
+
+def reads(program: p.Program) -> tuple[Moved, ...]:
+    """What comes in: caches whole, as at a full context; padding has lines of its own."""
+    made, arrays = tapes(program).values(), program.arrays
+    looked_up = ((arrays[op.table], times) for op, times in runs(program) if isinstance(op, p.Lookup))
+    caches = kept(arrays, "cache")
+    unused = sum(_unused(program, array) for array in arrays.values() if array.kind == "cache")
+    found = (
+        Moved("weights", sum(tape.own for tape in made)),
+        Moved("padding of tapes", sum(tape.padding for tape in made)),
+        Moved("vectors", kept(arrays, "vectors")),
+        Moved("rows of tables", sum(program.rows * times * array_bytes(a) // a.shape[0] for a, times in looked_up)),
+        Moved("states", kept(arrays, "state")),
+        Moved("caches", caches - unused),
+        Moved("padding of caches", unused),
+    )
+    return tuple(line for line in found if line.bytes)
+
+
+def writes(program: p.Program) -> tuple[Moved, ...]:
+    """What goes out."""
+    kinds = {"states": "state", "entries of caches": "entry", "logits": "logits"}
+    found = (Moved(name, kept(program.outputs, kind)) for name, kind in kinds.items())
+    return tuple(line for line in found if line.bytes)
+
+
+def kept(arrays: dict[str, p.Array], kind: str) -> int:
+    """Bytes of all arrays of a kind."""
+    return sum(array_bytes(array) for array in arrays.values() if array.kind == kind)
+
+
+def array_bytes(array: p.Array) -> int:
+    """Bytes in HBM."""
+    return prod(array.shape) * BYTES[array.dtype]
+
+
+def _unused(program: p.Program, cache: p.Array) -> int:
+    """Bytes of a cache's entries beyond their own width: they lie in whole lanes."""
+    state = program.instance.model.states.get(cache.name)
+    if state is None:
+        return 0
+    room = cache.shape[-1]
+    return array_bytes(cache) // room * (room - program.shares.shape(state.type.shape)[-1])
+
+
+def runs(program: p.Program) -> list[tuple[p.Op, int]]:
+    """Every op with how many times a step runs it."""
+    times = {"": 1}
+    for parts in program.layer_parts.values():
+        for part in parts:
+            times[part] = times.get(part, 0) + 1
+    return _runs(program.body, 1, times)
+
+
+def _runs(ops: tuple[p.Op, ...], count: int, times: dict[str, int]) -> list[tuple[p.Op, int]]:
+    found: list[tuple[p.Op, int]] = []
+    for op in ops:
+        found.append((op, count))
+        if isinstance(op, p.Repeat):
+            found += _runs(op.body, count * op.count, times)
+        elif isinstance(op, p.Layers):
+            for choice in op.choices:
+                for part, body in choice.bodies:
+                    found += _runs(body, times.get(part, 0), times)
+    return found

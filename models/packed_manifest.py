@@ -1,0 +1,121 @@
+"""What a packed folder says of itself, and what must agree for two runs to write the same one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import ExitStack
+from fractions import Fraction
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from ..dsl.diagnostics import Diagnostic, MksError
+from ..dsl.model.instance import Instance
+from ..dsl.model.static import Value
+from ..dsl.program.ir import Program
+from ..dsl.schedule.ir import Schedule
+from ..dsl.source import Source
+from ..dsl.text import syntax as s
+from ..dsl.text.files import read_source
+from ..dsl.text.parse import parse
+from . import packed_layout as layout
+from .packed_layout import Operand
+from .stored import Checkpoint
+
+_SAMPLE = 4096
+_VERSION = re.compile(r"^[ \t]*mks[ \t]+\d+", re.MULTILINE)
+
+
+@frozen
+class Job:
+    """What is packed from what. `said` goes into the manifest; `files` are the checkpoint's, with size and time."""
+
+    said: dict[str, Any]
+    files: dict[str, list[int]]
+
+
+def describe(source: Source, schedule: Schedule, checkpoint: Checkpoint, program: Program) -> Job:
+    """A job's description. Raises `MksError` where a file that the definition uses is gone."""
+    instance = program.instance
+    said = {
+        "format": layout.FORMAT,
+        "name": Path(source.name).name,
+        "definition": self_contained(source, Path(source.name).parent),
+        "model": schedule.model.name,
+        "schedule": schedule.name,
+        "dtype": instance.working,
+        "sizes": sizes(instance),
+        "target": schedule.target.name,
+        "topology": list(schedule.topology),
+        "mesh": dict(schedule.mesh),
+        "cores": schedule.cores,
+        "layout": layout.fingerprint(program),
+        "checkpoint": fingerprint(checkpoint),
+    }
+    stats = {file: Path(file).stat() for file in sorted({tensor.file for tensor in checkpoint.tensors.values()})}
+    return Job(said, {Path(file).name: [stat.st_size, stat.st_mtime_ns] for file, stat in stats.items()})
+
+
+def manifest(
+    job: Job, program: Program, arrays: tuple[Operand, ...], sums: list[dict[str, int]], texts: tuple[str, ...]
+) -> dict[str, Any]:
+    """A finished folder's."""
+    try:
+        version = installed("mks")
+    except PackageNotFoundError:
+        version = "unknown"
+    return job.said | {
+        "mks": version,
+        "arrays": {a.name: {"dtype": a.dtype, "shape": list(a.shape)} for a in arrays},
+        "files": [{"name": layout.core_file(core), "crc32": one} for core, one in enumerate(sums)],
+        "texts": list(texts),
+    }
+
+
+def self_contained(source: Source, folder: Path, done: set[Path] | None = None) -> str:
+    """A definition's text with what it uses in the place of its `use` lines, each file once."""
+    done = set() if done is None else done
+    text = source.text
+    for item in reversed(parse(source)[0].items):
+        if isinstance(item, s.Use):
+            path = folder / item.path.value
+            used = ""
+            if path.resolve() not in done:
+                done.add(path.resolve())
+                read = read_source(path)
+                if isinstance(read, Diagnostic):
+                    raise MksError([read])
+                used = _VERSION.sub("", self_contained(read, path.parent, done), count=1).strip("\n")
+            text = text[: item.span.start] + used + text[item.span.end :]
+    return text
+
+
+def sizes(instance: Instance) -> dict[str, Any]:
+    """Sizes, constants and lists as JSON holds them; a fraction is a text."""
+    names = (*instance.model.sizes, *instance.model.lists)
+    values = {name: instance.values[name] for name in names}
+    return {n: str(v) if isinstance(v, Fraction) else list(v) if isinstance(v, tuple) else v for n, v in values.items()}
+
+
+def overrides(said: Mapping[str, Any]) -> dict[str, Value]:
+    """The values again. Raises `ValueError` or `TypeError` for what are none."""
+    return {n: Fraction(v) if isinstance(v, str) else tuple(v) if isinstance(v, list) else v for n, v in said.items()}
+
+
+def fingerprint(checkpoint: Checkpoint) -> str:
+    """Of the tensors' names, types and shapes, and of some of each one's numbers."""
+    found = sha256()
+    with ExitStack() as stack:
+        names = {tensor.file for tensor in checkpoint.tensors.values()}
+        files = {name: stack.enter_context(Path(name).open("rb")) for name in names}
+        for name, tensor in sorted(checkpoint.tensors.items()):
+            found.update(f"{name} {tensor.kind} {tensor.shape}\n".encode())
+            for at in (0, tensor.nbytes // 2, max(0, tensor.nbytes - _SAMPLE)):
+                files[tensor.file].seek(tensor.begin + at)
+                found.update(files[tensor.file].read(min(_SAMPLE, tensor.nbytes - at)))
+    return found.hexdigest()

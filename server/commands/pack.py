@@ -1,0 +1,140 @@
+"""`mks pack`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...dsl.commands.sizes import add_sizes
+from ...dsl.compile import check_source
+from ...dsl.diagnostics import Diagnostic, MksError, Sink
+from ...dsl.schedule.choose import choose_schedule
+from .load import CannotOpen, checkpoint_place
+from .terminal import loading, warn
+
+if TYPE_CHECKING:
+    from ...dsl.program.ir import Program
+    from ...dsl.source import Source
+    from ...models.binding import Binding
+
+_EXAMPLES = """\
+examples:
+  mks pack qwen38 --checkpoint ~/Qwen3.8-27B --sizes config -o packed
+  mks pack qwen3.mks --checkpoint ~/Qwen3-0.6B --sizes config --schedule one --dtype bf16 -o packed --verify
+
+what was interrupted goes on with the same command
+"""
+
+
+def pack(argv: list[str]) -> int:
+    """Write a checkpoint as the kernels of a schedule read it; the exit status."""
+    try:
+        args = _parser().parse_args(argv)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 2
+    try:
+        _pack(args)
+    except CannotOpen as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mks pack",
+        description="Write a checkpoint as a schedule's kernels read it: for each core one file, in the order of use.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="a shipped definition's name, or a .mks file")
+    add("--checkpoint", metavar="DIR", type=Path, help="a Hugging Face folder or a GGUF file "
+        "(default: the one that comes with the model)")  # fmt: skip
+    add("-o", "--output", metavar="DIR", type=Path, required=True, help="the folder to write")
+    add("--schedule", metavar="NAME", help="which of the definition's schedules (default: its only one)")
+    add("--sizes", choices=["config"], help="take the sizes from the checkpoint's config.json")
+    add_sizes(parser)
+    add("--dtype", choices=["f32", "bf16", "auto"], default="auto", help="what the model's bf16 means; auto is the "
+        "narrowest that the checkpoint allows (default: %(default)s)")  # fmt: skip
+    add("--verify", action="store_true", help="read everything back and compare it with its checksums")
+    add("--json", action="store_true", help="print one JSON object: folder, cores, bytes, written, resumed, seconds")
+    return parser
+
+
+def _pack(args: argparse.Namespace) -> None:
+    """Pack, print what was done. Raises `CannotOpen`, or `MksError` with all that is wrong."""
+    source, binding, program = _lowered(args)
+    # What follows takes a while to import, and what is wrong with a definition is said before.
+    from ...models.packed import open_packed, verify
+    from ...models.packed_manifest import describe
+    from ...models.packing import pack_model
+
+    begun = time.perf_counter()
+    folder = args.output.expanduser()
+    job = describe(source, program.schedule, binding.checkpoint, program)
+    with loading(f"Packing {program.schedule.model.name}") as progress:
+        done = pack_model(job, binding, program, folder, progress)
+    if args.verify:
+        with loading(f"Reading {folder} back") as progress:
+            wrong = verify(open_packed(folder), progress)
+        if wrong:
+            raise MksError(wrong)
+    _report(args, {
+        "folder": str(folder), "model": program.schedule.model.name, "schedule": program.schedule.name,
+        "dtype": program.instance.working, "cores": done.cores, "bytes": done.nbytes, "written": done.written,
+        "resumed": done.resumed, "verified": args.verify, "seconds": round(time.perf_counter() - begun, 3),
+    })  # fmt: skip
+
+
+def _lowered(args: argparse.Namespace) -> tuple[Source, Binding, Program]:
+    from ...dsl.program.lower import lower
+    from ...dsl.schedule.fits import check_shares
+    from ...models.library import find_definition
+    from ...models.load import load
+
+    source, found = find_definition(args.model)
+    if source is None:
+        raise MksError(found)
+    definition = check_source(source)
+    found += definition.diagnostics
+    if definition.failed:
+        raise MksError(found)
+    own = {key[0]: None for key in definition.own_schedules} | dict.fromkeys(definition.main)
+    model = next((definition.models[name] for name in own if definition.models[name].drafts is None), None)
+    if model is None:
+        raise CannotOpen(f"`{args.model}` holds no model that runs by itself")
+    schedule = choose_schedule(definition.schedules, model, args.schedule)
+    if isinstance(schedule, Diagnostic):
+        raise MksError([*found, schedule])
+    binding, more = load(model, checkpoint_place(args.model, args.checkpoint, found),
+                         adopt=args.sizes == "config", overrides=args.size,
+                         working=None if args.dtype == "auto" else args.dtype)  # fmt: skip
+    found += more
+    if binding is None:
+        raise MksError(found)
+    sink = Sink()
+    if not check_shares(schedule, binding.instance, sink):
+        raise MksError([*found, *sink.found])
+    program = lower(schedule, binding.instance, schedule.rows[0])
+    warn(found)
+    return source, binding, program
+
+
+def _report(args: argparse.Namespace, said: dict[str, Any]) -> None:
+    if args.json:
+        print(json.dumps(said))
+        return
+    if not said["written"]:
+        print(f"{said['folder']} is packed already: {said['bytes'] / 1e9:.2f} GB for {said['cores']} cores")
+        return
+    kept = ", the rest by an earlier run" if said["resumed"] else ""
+    rate = said["written"] / 1e9 / max(said["seconds"], 1e-9)
+    print(f"packed {said['model']} for `{said['schedule']}` into {said['folder']}: {said['bytes'] / 1e9:.2f} GB for "
+          f"{said['cores']} cores, {said['written'] / 1e9:.2f} GB of it in {said['seconds']:.1f} s "
+          f"({rate:.2f} GB/s){kept}")  # fmt: skip
