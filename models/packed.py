@@ -14,6 +14,7 @@ from ..dsl.compile import check_source
 from ..dsl.diagnostics import Diagnostic, MksError, Sink
 from ..dsl.model.instance import Instance
 from ..dsl.model.instantiate import instantiate
+from ..dsl.model.proofs import check_instance
 from ..dsl.program.lower import lower
 from ..dsl.schedule.choose import choose_schedule
 from ..dsl.schedule.fits import check_shares
@@ -71,9 +72,10 @@ def open_packed(folder: str | Path) -> Packed:
     try:
         instance, schedule = _rebuilt(folder, said)
         arrays = {name: (KINDS[a["dtype"]], tuple(a["shape"])) for name, a in said["arrays"].items()}
-        names = [file["name"] for file in said["files"]]
-        sums = [file["crc32"] for file in said["files"]]
-        complete = len(names) == schedule.cores and all(one.keys() == arrays.keys() for one in sums)
+        names = [layout.core_file(core) for core in range(schedule.cores)]
+        complete = [file["name"] for file in said["files"]] == names and all(
+            file["crc32"].keys() == arrays.keys() for file in said["files"]
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise _error("E432", f"the manifest of `{folder}` is not whole", notes=(f"{type(e).__name__}: {e}",)) from None
     program = lower(schedule, instance, schedule.rows[0])
@@ -85,7 +87,7 @@ def open_packed(folder: str | Path) -> Packed:
         raise _error("E432", f"the manifest of `{folder}` is not whole", notes=("its arrays are not the schedule's",))
     sink, tensors = Sink(), []
     for name in names:
-        found = open_safetensors(folder / Path(name).name, sink)
+        found = open_safetensors(folder / name, sink)
         if found is not None and {n: (t.kind, t.shape) for n, t in found.items()} != expected:
             sink.report("E432", f"`{folder / name}` does not hold what the manifest says")
         tensors.append(found or {})
@@ -141,9 +143,11 @@ def _rebuilt(folder: Path, said: dict[str, Any]) -> tuple[Instance, Schedule]:
     schedule = choose_schedule(definition.schedules, model, said["schedule"])
     if isinstance(schedule, Diagnostic):
         raise MksError([schedule])
-    instance, found = instantiate(model, overrides=overrides(said["sizes"]), working=said["dtype"])
+    if said["dtype"] not in ("bf16", "f32"):
+        raise ValueError(f"dtype {said['dtype']!r}")
+    instance, found = instantiate(model, overrides=overrides(said["sizes"], model), working=said["dtype"])
     sink = Sink()
-    if instance is None or not check_shares(schedule, instance, sink):
+    if instance is None or not check_instance(instance, sink) or not check_shares(schedule, instance, sink):
         raise MksError([*found, *sink.found])
     return instance, schedule
 

@@ -14,6 +14,7 @@ from typing import Any
 from attrs import asdict, frozen
 
 from ..dsl.program.ir import Product, Program
+from ..dsl.program.tiles import WIDTH
 from . import tapes
 from .tapes import Array, Read
 
@@ -62,7 +63,7 @@ def core_file(core: int) -> str:
 
 def operands(program: Program) -> tuple[Operand, ...]:
     """What a core reads, in the order of its file: the tapes, which are whole pages, come first."""
-    found = [Operand(f"tape {ring}", "int32", (tapes.tape_rows(program, ring), tapes.WIDTH)) for ring in program.rings]
+    found = [Operand(f"tape {ring}", "int32", (tapes.tape_rows(program, ring), WIDTH)) for ring in program.rings]
     for kind in ("table", "vectors"):
         found += [Operand(a.name, a.dtype, a.shape) for a in program.arrays.values() if a.kind == kind]
     return tuple(found)
@@ -75,7 +76,7 @@ def pieces(program: Program) -> list[Piece]:
         at = 0
         for name, layer in program.transfers(ring):
             product = program.products[name]
-            nbytes = product.tiling.rows * tapes.WIDTH * 4
+            nbytes = product.tiling.rows * WIDTH * 4
             found.append(Piece(f"tape {ring}", layer, at, nbytes, product.weights, _rows(program, product, layer)))
             at += nbytes
     for a in program.arrays.values():

@@ -16,6 +16,7 @@ from attrs import frozen
 
 from ..dsl.diagnostics import Diagnostic, MksError
 from ..dsl.model.instance import Instance
+from ..dsl.model.ir import Model
 from ..dsl.model.static import Value
 from ..dsl.program.ir import Program
 from ..dsl.schedule.ir import Schedule
@@ -102,9 +103,17 @@ def sizes(instance: Instance) -> dict[str, Any]:
     return {n: str(v) if isinstance(v, Fraction) else list(v) if isinstance(v, tuple) else v for n, v in values.items()}
 
 
-def overrides(said: Mapping[str, Any]) -> dict[str, Value]:
+def overrides(said: Mapping[str, Any], model: Model) -> dict[str, Value]:
     """The values again. Raises `ValueError` or `TypeError` for what are none."""
-    return {n: Fraction(v) if isinstance(v, str) else tuple(v) if isinstance(v, list) else v for n, v in said.items()}
+    found: dict[str, Value] = {}
+    for name, value in said.items():
+        if name not in model.lists:
+            found[name] = Fraction(value) if isinstance(value, str) else value
+        elif isinstance(value, list) and all(type(item) is int for item in value):
+            found[name] = tuple(value)
+        else:
+            raise ValueError(f"`{name}` is no list of whole numbers")
+    return found
 
 
 def fingerprint(checkpoint: Checkpoint) -> str:

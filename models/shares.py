@@ -26,39 +26,42 @@ def rank(schedule: Schedule, core: int, axes: tuple[str, ...]) -> int:
     return found
 
 
+def ranges(weight: m.Weight, shares: Shares, core: int) -> tuple[range, ...]:
+    """Which indices of each axis of a weight `core` holds: fewer than `shares.weight_shape` says at the axis's end."""
+    split = shares.schedule.splits.get(weight.name)
+    found = []
+    for axis, (poly, length) in enumerate(zip(weight.shape, shares.weight_shape(weight), strict=True)):
+        whole = shares.instance.length(poly)
+        if whole == length:
+            found.append(range(whole))
+        elif split is not None and axis == 0:
+            first = rank(shares.schedule, core, split.axes) * length
+            found.append(range(min(first, whole), min(first + length, whole)))
+        else:
+            found.append(_range(whole, poly, shares, core))
+    return tuple(found)
+
+
 def share(array: Array, weight: m.Weight, shares: Shares, core: int) -> Array:
     """What `core` holds of a weight of one layer, `[…]` as `shares.weight_shape` says; a view where it can be."""
+    part = array[tuple(slice(held.start, held.stop) for held in ranges(weight, shares, core))]
     wanted = shares.weight_shape(weight)
-    split = shares.schedule.splits.get(weight.name)
-    for axis, (poly, length) in enumerate(zip(weight.shape, wanted, strict=True)):
-        if array.shape[axis] == length:
-            continue
-        if split is not None and axis == 0:
-            first = rank(shares.schedule, core, split.axes) * length
-            part = array[first : first + length]
-        else:
-            part = _cut(array, axis, poly, shares, core)
-        array = part
-        if part.shape[axis] < length:
-            room = [(0, 0)] * part.ndim
-            room[axis] = (0, length - part.shape[axis])
-            array = np.pad(part, room)
-    return array
+    if part.shape == wanted:
+        return part
+    return np.pad(part, [(0, length - have) for have, length in zip(part.shape, wanted, strict=True)])
 
 
-def _cut(array: Array, axis: int, poly: Poly, shares: Shares, core: int) -> Array:
+def _range(whole: int, poly: Poly, shares: Shares, core: int) -> range:
     """The sharded size is the outermost factor of an axis, so that a share is one range."""
     schedule = shares.schedule
     shard = next(schedule.shards[a.name] for a in poly.atoms if a.name in schedule.shards)
     size = shares.instance.values[shard.size]
     assert isinstance(size, int)
     ways, at = schedule.ways(shard.axes), rank(schedule, core, shard.axes)
-    unit = array.shape[axis] // size
+    unit = whole // size
     if shard.repeat and size < ways:
         first, last = at // (ways // size), at // (ways // size) + 1
     else:
         each = -(-size // ways)
         first, last = min(at * each, size), min((at + 1) * each, size)
-    index = [slice(None)] * array.ndim
-    index[axis] = slice(first * unit, last * unit)
-    return array[tuple(index)]
+    return range(first * unit, last * unit)
