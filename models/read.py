@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
+from attrs import frozen
 
 from ..dsl.diagnostics import Diagnostic, Label, MksError
 from ..dsl.model import ir as m
 from . import codecs
-from .binding import Binding, Entry, Piece, Source
+from .binding import Binding, Entry, Piece, Scales, Source
 from .stored import DTYPES
 
 
@@ -54,6 +55,43 @@ def release(binding: Binding, name: str, layer: int | None = None) -> None:
             piece.scales.tensor.release()
 
 
+@frozen
+class Quantised:
+    """A matrix as `mxfp4` stores it: codes u8 `[outputs, inputs / 2]`, the low nibble first, and scales u8, by groups.
+
+    The groups are of 32 inputs; a share of a matrix may have shorter ones.
+    """
+
+    codes: np.ndarray
+    scales: np.ndarray
+
+
+def read_expert(binding: Binding, name: str, layer: int | None, expert: int) -> Quantised | np.ndarray:
+    """One matrix of a weight that has one for each expert, as it is stored: a read-only view of the file's map.
+
+    Where the checkpoint holds plain numbers instead of `mxfp4`, these, `[outputs, inputs]` in the instance's dtype.
+    Raises `MksError` (E427) as `read` does.
+    """
+    name, layer = binding.key(name, layer)
+    weight, source = binding.instance.model.weights[name], binding.sources[name, layer]
+    assert source.axes in ((), (0,))
+    piece = source.pieces[expert if source.axes else 0]
+    matrix = piece.cut(piece.tensor.array())
+    if not source.axes:
+        matrix = matrix[expert]
+    if piece.scales is None:
+        return matrix.astype(DTYPES[binding.instance.dtype(weight.type)], copy=False)
+    scales = piece.scales.cut(piece.scales.tensor.array()).view(np.uint8)
+    if not source.axes:
+        scales = scales[expert]
+    if scales.min() == 0 or scales.max() >= 253:  # decoding says whether that is allowed
+        try:
+            codecs.mxfp4(matrix, scales)
+        except codecs.BadScale as e:
+            raise _refused(weight, piece.scales, e) from None
+    return Quantised(matrix, scales)
+
+
 def _indices(shape: tuple[int, ...], source: Source) -> Iterator[tuple[int | slice, ...]]:
     """Where in the whole each piece goes."""
     for numbers in product(*(range(shape[axis]) for axis in source.axes)):
@@ -77,10 +115,14 @@ def _decode(weight: m.Weight, piece: Piece, out: np.ndarray) -> None:
             one = None if spread is None else spread[index]
             out[index] = _matrix(weight, packed[index], scale[index], one, scales.skip)
     except codecs.BadScale as e:
-        raise MksError([
-            Diagnostic("E427", f"the scales of `{weight.name}` hold what {weight.codec} does not allow",
-                       Label(weight.span), (), (f"`{scales.tensor.name}`: {e}",))
-        ]) from None  # fmt: skip
+        raise _refused(weight, scales, e) from None
+
+
+def _refused(weight: m.Weight, scales: Scales, error: codecs.BadScale) -> MksError:
+    return MksError([
+        Diagnostic("E427", f"the scales of `{weight.name}` hold what {weight.codec} does not allow",
+                   Label(weight.span), (), (f"`{scales.tensor.name}`: {error}",))
+    ])  # fmt: skip
 
 
 def _matrix(

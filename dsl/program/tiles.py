@@ -1,8 +1,9 @@
 """How a product's matrix lies on a tape: by its shape and the element's width alone, so that movement changes no bit.
 
-A tape is rows of 512 32-bit words; a word holds two rows of a matrix with 16-bit elements, eight of one with 4 bits, the
-first in the lowest bits. A matrix `[outputs, inputs]` is cut into column blocks of 512 outputs. What is left over goes
-into blocks of 256 and 128, whose inputs are folded, two or four pieces side by side, so that a row of the tape is full.
+A tape is rows of 512 32-bit words; a word holds two rows of a matrix with 16-bit elements and eight of one with 4 bits,
+the first in the lowest bits. A matrix `[outputs, inputs]` is cut into column blocks of 512 outputs. What is left over
+goes into blocks of 256 and 128, whose inputs are folded, two or four pieces side by side, so that a row of the tape is
+full.
 """
 
 from __future__ import annotations
