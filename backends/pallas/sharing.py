@@ -106,7 +106,8 @@ def of_state(shares: Shares, state: m.State) -> Sharing:
 def _sharing(
     shares: Shares, shape: Sequence[Poly], share: tuple[int, ...], split: tuple[str, ...] | None = None
 ) -> Sharing:
-    mesh, cuts = shares.schedule.mesh or (("core", 1),), []
+    mesh = shares.schedule.mesh or (("core", 1),)
+    cuts: list[Cut | None] = []
     whole = shares.instance.shape(tuple(shape))
     for axis, (poly, mine, length) in enumerate(zip(shape, share, whole, strict=True)):
         if mine == length:

@@ -20,6 +20,7 @@ examples:
   mks run smollm2 --raw --prompt "Once upon a time" --max-tokens 40
   mks run qwen3.mks --checkpoint ~/Qwen3-0.6B --sizes config --prompt Hello --temperature 0.7
   mks run qwen38 --checkpoint tiny --sizes config --ids 1,2,3 --max-tokens 8 --json --logits out.npz
+  mks run smollm2 --backend pallas --ids 1,2,3 --max-tokens 2
 """
 
 
@@ -98,7 +99,9 @@ def _parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("model", metavar="MODEL", help="a shipped definition's name, or a .mks file")
+    parser.add_argument(
+        "model", metavar="MODEL", help="a shipped definition's name, a .mks file, or what mks pack wrote"
+    )
     parser.add_argument("--checkpoint", metavar="DIR", type=Path, help="a Hugging Face folder or a GGUF file "
                         "(default: the one that comes with the model)")  # fmt: skip
     parser.add_argument("--sizes", choices=["config"], help="take the sizes from the checkpoint's config.json")
@@ -108,5 +111,5 @@ def _parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
     add_sizes(parser)
     parser.add_argument("--backend", choices=["reference", "pallas"], default="reference", help="plain JAX, or kernels "
                         "for TPUs, which are interpreted on a host without one (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--schedule", metavar="NAME", help="how kernels move weights (default: the model's first)")
+    parser.add_argument("--schedule", metavar="NAME", help="how kernels move weights (default: its only one)")
     return parser

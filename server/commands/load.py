@@ -12,14 +12,16 @@ from attrs import field, frozen
 from ...dsl.compile import Definition, check_source
 from ...dsl.decoder import Decoder
 from ...dsl.diagnostics import Diagnostic, MksError
+from ...dsl.model.instance import Instance
 from ...dsl.model.instantiate import look_up
 from ...dsl.model.ir import Model
+from ...dsl.schedule.choose import choose_schedule
 from ...dsl.schedule.ir import Schedule
 from ...models.demo import default_checkpoint
 from ...models.library import find_definition
 from ...models.load import load
 from ..text.files import TextFiles, read_text_files
-from .load_pallas import NoSchedule, find_schedule, kernels
+from .load_pallas import NoDevices, Source, from_checkpoint, from_packed, kernels
 from .terminal import Progress, loading
 
 if TYPE_CHECKING:
@@ -66,14 +68,20 @@ def open_model(
 ) -> Opened:
     """Find a definition (a shipped one's name or a path) and its checkpoint, and see that they fit.
 
-    `backend` is `reference`, or `pallas`, for kernels by the model's first schedule or the one named.
+    `model` may also be a folder that `mks pack` wrote, which has both.
+    `backend` is `reference`, or `pallas`, for kernels by the model's only schedule or the one named.
     `dtype` is the working type: `f32`, `bf16`, or `auto`, the narrowest that the checkpoint allows.
     Raises `CannotOpen`, `UnreadableFile`, or `MksError` with all that is wrong.
     """
+    from ...models.packed import is_packed
+
+    packed = Path(model).expanduser()
+    if is_packed(packed):
+        return _open_packed(packed, backend, dtype, bool(checkpoint or sizes_from_config or sizes or schedule))
     if schedule is not None and backend != "pallas":
         raise CannotOpen("--schedule says how kernels move weights; it goes with --backend pallas")
     definition, chosen, found = _definition(model)
-    planned = None if backend != "pallas" else _schedule(definition, chosen.name, schedule)
+    planned = None if backend != "pallas" else _schedule(definition, chosen, schedule)
     place = checkpoint_place(model, checkpoint, found)
     binding, more = load(chosen, place, adopt=sizes_from_config, overrides=sizes,
                           working=None if dtype == "auto" else dtype)  # fmt: skip
@@ -81,8 +89,28 @@ def open_model(
     if binding is None:
         raise MksError(found)
     files = read_text_files(_text_place(place))
-    decoder = partial(_reference, binding, chosen.name) if planned is None else _kernels(binding, planned)
+    decoder = (
+        partial(_reference, binding, chosen.name)
+        if planned is None
+        else _kernels(binding.instance, planned, from_checkpoint(binding))
+    )
     return Opened(chosen.name, files, _longest(binding.checkpoint.config or {}), decoder, tuple(found))
+
+
+def _open_packed(folder: Path, backend: str, dtype: str, others: bool) -> Opened:
+    """What `mks pack` wrote, which is one model at its sizes, for the kernels of one schedule."""
+    from ...models.packed import open_packed
+
+    if backend != "pallas":
+        raise CannotOpen(f"`{folder}` is packed for kernels; add --backend pallas")
+    packed = open_packed(folder)
+    if others or dtype not in ("f32", "auto", packed.instance.working):
+        raise CannotOpen(
+            f"`{folder}` is packed: its checkpoint, sizes, schedule and working type are what they were then"
+        )
+    files = read_text_files(folder)
+    decoder = _kernels(packed.instance, packed.schedule, from_packed(packed))
+    return Opened(packed.instance.model.name, files, _longest(files.config), decoder)
 
 
 def _definition(name: str) -> tuple[Definition, Model, list[Diagnostic]]:
@@ -129,17 +157,17 @@ def _longest(config: Mapping[str, Any]) -> int | None:
     return next((value for value in values if type(value) is int and value > 0), None)
 
 
-def _schedule(definition: Definition, model: str, name: str | None) -> Schedule:
-    try:
-        return find_schedule(definition, model, name)
-    except NoSchedule as e:
-        raise CannotOpen(str(e)) from e
+def _schedule(definition: Definition, model: Model, name: str | None) -> Schedule:
+    chosen = choose_schedule(definition.schedules, model, name)
+    if isinstance(chosen, Diagnostic):
+        raise MksError([chosen])
+    return chosen
 
 
-def _kernels(binding: Binding, schedule: Schedule) -> Callable[[int, int, bool], Decoder]:
+def _kernels(instance: Instance, schedule: Schedule, source: Source) -> Callable[[int, int, bool], Decoder]:
     try:
-        return kernels(binding, schedule, SERVING_SPAN)
-    except NoSchedule as e:
+        return kernels(instance, schedule, source, SERVING_SPAN)
+    except NoDevices as e:
         raise CannotOpen(str(e)) from e
 
 

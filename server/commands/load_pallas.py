@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import evolve
 
-from ...dsl.compile import Definition
 from ...dsl.decoder import Decoder
 from ...dsl.diagnostics import MksError, Sink
 from ...dsl.program.lower import lower
@@ -22,26 +22,19 @@ if TYPE_CHECKING:
     from ...dsl.model.instance import Instance
     from ...dsl.program.ir import Program
     from ...models.binding import Binding
+    from ...models.packed import Packed
 
 SLOW = (
-    "note: no TPU here: the kernels are interpreted, which is for checking them; every token takes seconds, in a model "
-    "of 100 million parameters about half a minute"
+    "note: no TPU here: the kernels are interpreted, to check them; a token takes a second in the smallest models and "
+    "several in one of 100 million parameters"
 )
 
+# Gives a core's operands by name, as a Program reads them; may tell how far it is.
+type Source = Callable[[Program, Progress], Callable[[str, int], np.ndarray]]
 
-class NoSchedule(Exception):
-    """A model has no such schedule, or this host cannot run it; the text says why, for people."""
 
-
-def find_schedule(definition: Definition, model: str, name: str | None) -> Schedule:
-    """A model's schedule of that name, or the first one. Raises `NoSchedule`."""
-    named = {key[1]: found for key, found in definition.schedules.items() if key[0] == model}
-    if not named:
-        raise NoSchedule(f"`{model}` has no schedule; write one, or use `--backend reference`")
-    found = named.get(next(iter(named)) if name is None else name)
-    if found is None:
-        raise NoSchedule(f"`{model}` has no schedule `{name}`; there is {', '.join(f'`{each}`' for each in named)}")
-    return found
+class NoDevices(Exception):
+    """This host cannot run a schedule; the text says why, for people."""
 
 
 def sized(schedule: Schedule, instance: Instance, rows: int, context: int) -> Schedule:
@@ -52,12 +45,12 @@ def sized(schedule: Schedule, instance: Instance, rows: int, context: int) -> Sc
     return schedule
 
 
-def kernels(binding: Binding, schedule: Schedule, span: int) -> Callable[[int, int, bool], Decoder]:
+def kernels(instance: Instance, schedule: Schedule, source: Source, span: int) -> Callable[[int, int, bool], Decoder]:
     """What makes a decoder of `rows`, `context` and `ahead`; with `ahead` prompts are read in passes of `span` tokens.
 
-    Raises at once `MksError` where kernels cannot do what the definition says, and `NoSchedule` without the devices.
+    Raises at once `MksError` where kernels cannot do what the definition says, and `NoDevices`.
     """
-    lower(sized(schedule, binding.instance, 1, schedule.context), binding.instance, 1)
+    lower(sized(schedule, instance, 1, schedule.context), instance, 1)
     # JAX takes a while to import, and what is wrong with a definition is said before.
     from ...backends.pallas.machine import TooFewDevices, machine
     from ...backends.reference.compilation import keep_compiled
@@ -66,22 +59,32 @@ def kernels(binding: Binding, schedule: Schedule, span: int) -> Callable[[int, i
     try:
         here = machine(schedule)
     except TooFewDevices as e:
-        raise NoSchedule(str(e)) from e
+        raise NoDevices(str(e)) from e
     if here.interpreted:
         print(SLOW, file=sys.stderr, flush=True)
 
     def decoder(rows: int, context: int, ahead: bool) -> Decoder:
         from ...backends.pallas.decoder import PallasDecoder
 
-        wanted = sized(schedule, binding.instance, rows, context)
-        with loading(f"Packing {schedule.model.name}") as progress:
-            operand = _packing(binding, lower(wanted, binding.instance, rows), progress)
-            made = PallasDecoder(wanted, binding.instance, operand, here, rows=rows, span=span if ahead else None)
+        wanted = sized(schedule, instance, rows, context)
+        with loading(f"Loading {schedule.model.name}") as progress:
+            operand = source(lower(wanted, instance, rows), progress)
+            made = PallasDecoder(wanted, instance, operand, here, rows=rows, span=span if ahead else None)
         if ahead:
             made.compile()
         return made
 
     return decoder
+
+
+def from_checkpoint(binding: Binding) -> Source:
+    """Operands made as they are asked for."""
+    return partial(_packing, binding)
+
+
+def from_packed(packed: Packed) -> Source:
+    """Operands as `mks pack` left them: maps of the files, which are read where they are copied."""
+    return lambda program, progress: lambda name, core: packed.tensors[core][name].array()
 
 
 def _packing(binding: Binding, program: Program, progress: Progress) -> Callable[[str, int], np.ndarray]:

@@ -182,14 +182,6 @@ def test_what_does_not_fit_is_told(opened: dict[str, Any], go: Run) -> None:
     assert "in use" in err
 
 
-def test_the_pallas_backend_says_that_it_is_not_there(go: Run) -> None:
-    """Cleanly, with what to use instead."""
-    status, _, err = go("smollm2", "--ids", "1", "--backend", "pallas")
-    assert status == 1
-    assert "reference" in err
-    assert "Traceback" not in err
-
-
 def test_the_working_type_can_be_chosen(tmp_path: Path) -> None:
     """A bf16 checkpoint runs in f32 by default, as exact as its oracle, and in bf16 where that is asked for."""
     folder = Path(__file__).parents[1] / "data" / "qwen38_tp8"

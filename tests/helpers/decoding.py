@@ -1,0 +1,100 @@
+"""A decoder of kernels, interpreted on virtual cores: a child process's program.
+
+`python -m helpers.decoding DEVICES` reads what to make and what to call as JSON, and answers with what each call gave;
+`{"error": …}` where it raised `ValueError`. `save` answers with a number by which `restore` finds what was saved.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parents[1]
+
+if __name__ == "__main__":
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={sys.argv[1]}"
+
+
+def outcomes(made: dict[str, Any], calls: list[list[Any]], devices: int = 1, seconds: float = 120) -> list[Any]:
+    """What a child process says of each call, a method's name and its arguments.
+
+    `made` has `folder`, `definition` and `context`, perhaps `tp`, and what else `PallasDecoder` takes.
+    """
+    line = [sys.executable, "-m", "helpers.decoding", str(devices)]
+    done = subprocess.run(line, cwd=TESTS, input=json.dumps([made, calls]), capture_output=True, text=True,
+                          timeout=seconds, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    """Make the decoder, and call it."""
+    from mks.backends.reference import keep_compiled
+
+    keep_compiled()
+    made, calls = json.load(sys.stdin)
+    decoder = _decoder(**made)
+    saved: list[Any] = []
+    json.dump([_call(decoder, saved, *call) for call in calls], sys.stdout)
+
+
+def _call(decoder: Any, saved: list[Any], name: str, *args: Any) -> Any:
+    if name == "lose":
+        # As a call that fails on the device leaves it: what it was given is gone.
+        for array in decoder._held.values():
+            array.delete()
+        return None
+    if name in ("cuts", "vocab"):
+        return getattr(decoder, name)
+    try:
+        if name == "restore":
+            args = (args[0], saved[args[1]], *args[2:])
+        found = getattr(decoder, name)(*args)
+    except ValueError as e:
+        return {"error": str(e)}
+    if name == "save" and found is not None:
+        saved.append(found)
+        return len(saved) - 1
+    return found.tolist() if hasattr(found, "tolist") else found
+
+
+def _decoder(folder: str, definition: str, context: int, tp: int = 1, **options: Any) -> Any:
+    from attrs import evolve
+
+    from mks.backends.pallas.decoder import PallasDecoder
+    from mks.backends.pallas.machine import machine
+    from mks.dsl.compile import check_source
+    from mks.dsl.program.lower import lower
+    from mks.dsl.schedule.ir import bare
+    from mks.dsl.schedule.targets import targets
+    from mks.models import tapes
+    from mks.models.library import find_definition
+    from mks.models.load import load
+    from mks.models.read import read
+
+    source, _ = find_definition(definition)
+    found = check_source(source)
+    model = found.models[found.main[0]]
+    binding, said = load(model, TESTS / "data" / folder, adopt=True, working="f32")
+    assert binding is not None, said
+    schedule = bare(model, targets["v5e"], context)
+    if tp > 1:
+        whole = found.schedules[definition, "ironwood4"]
+        few = {k: evolve(s, repeat=False) if k == "kv_heads" else s for k, s in whole.shards.items()}
+        exact = tuple(evolve(r, wire="f32") for r in whole.reduces)
+        schedule = evolve(whole, mesh=(("tp", tp),), context=context, shards=few, reduces=exact)
+    program = lower(schedule, binding.instance, options.get("rows", 1))
+    packed = [tapes.packed(program, partial(read, binding), core) for core in range(tp)]
+    return PallasDecoder(
+        schedule, binding.instance, lambda name, core: packed[core][name], machine(schedule), **options
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Models by kernels, from the command line; there is no TPU, so they are interpreted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from mks.dsl.commands.cli import main
+
+from .conftest import CHAT_TINY
+
+DATA = Path(__file__).parents[1] / "data"
+QWEN3 = ["--checkpoint", str(DATA / "qwen3_tiny"), "--sizes", "config"]
+SOURCE = "import sys; from mks.dsl.commands.cli import main; sys.exit(main())"
+
+pytestmark = pytest.mark.timeout(200)
+
+
+def said(capfd: pytest.CaptureFixture[str], *options: str) -> str:
+    """What a run that cannot be says on stderr."""
+    assert main(["run", *options, "--ids", "1,2", "--max-tokens", "2"]) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    return err
+
+
+def test_a_schedule_is_for_kernels(capfd: pytest.CaptureFixture[str]) -> None:
+    """It says nothing to the reference, and it must be one of the model's."""
+    assert "it goes with --backend pallas" in said(capfd, "smollm2", "--schedule", "one")
+    err = said(capfd, "smollm2", "--backend", "pallas", "--schedule", "two")
+    assert "`smollm2` has no schedule `two`" in err
+    assert "E435" in err
+
+
+def test_shares_are_checked_at_the_checkpoints_sizes(capfd: pytest.CaptureFixture[str]) -> None:
+    """Six heads on eight cores, whose keys lie elsewhere: told before anything is read."""
+    sizes = ["--checkpoint", str(DATA / "qwen38_tiny"), "--sizes", "config"]
+    err = said(capfd, "qwen38", *sizes, "--backend", "pallas")
+    assert "E213" in err
+    assert "core 3 has heads of `q_heads`" in err
+
+
+def test_as_many_devices_as_cores(capfd: pytest.CaptureFixture[str]) -> None:
+    """Otherwise it is told how a CPU can have them."""
+    sizes = ["--checkpoint", str(DATA / "qwen38_tp8"), "--sizes", "config"]
+    err = said(capfd, "qwen38", *sizes, "--backend", "pallas")
+    assert "schedule `ironwood4` is for 8 cores" in err
+    assert "XLA_FLAGS=--xla_force_host_platform_device_count=8" in err
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> str:
+    """A packed model's folder."""
+    folder = str(tmp_path / "packed")
+    assert main(["pack", "qwen3", *QWEN3, "--dtype", "f32", "-o", folder]) == 0
+    return folder
+
+
+def test_what_was_packed_stays_so(packed: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """It is for kernels, at its sizes and in its working type."""
+    capfd.readouterr()
+    assert "is packed for kernels; add --backend pallas" in said(capfd, packed)
+    for other in (["--size", "layers=2"], QWEN3, ["--dtype", "bf16"], ["--schedule", "one"]):
+        assert "is packed: its checkpoint, sizes" in said(capfd, packed, "--backend", "pallas", *other)
+
+
+def test_a_packed_model_runs(packed: str) -> None:
+    """It gives the ids that its checkpoint gives to the reference."""
+    asked = ["--ids", "5,6,7", "--max-tokens", "4", "--json"]
+    found = []
+    for options in ([packed, "--backend", "pallas"], ["qwen3", *QWEN3]):
+        done = subprocess.run([sys.executable, "-c", SOURCE, "run", *options, *asked], capture_output=True, text=True,
+                              timeout=120, check=False)  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert ("interpreted" in done.stderr) == ("pallas" in options)
+        found.append(json.loads(done.stdout)["output_ids"])
+    assert found[0] == found[1]
+    assert len(found[0]) == 4
+
+
+@pytest.mark.slow
+def test_a_server() -> None:
+    """Two answers at a time by kernels are those of the reference; what the first left is built upon."""
+    served = ["qwen3", "--checkpoint", str(CHAT_TINY), "--sizes", "config"]
+    prompt = "Say some emoji to the people of the world, and then say it once more to all."
+    options = [*served, "--backend", "pallas", "--max-rows", "2", "--context", "512", "--port", "0", "--access-log"]
+    command = [sys.executable, "-c", SOURCE, "serve", *options, os.devnull]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            lines = iter(process.stderr.readline, "")
+            url = next(line.split()[-1] for line in lines if line.startswith("serving "))
+            body = {"model": "qwen3", "prompt": prompt, "max_tokens": 6, "temperature": 0, "n": 2}
+            answers = [httpx.post(f"{url}/completions", json=body, timeout=60).json() for _ in range(2)]
+        finally:
+            process.terminate()
+            process.wait(30)
+    done = subprocess.run([sys.executable, "-c", SOURCE, "run", *served, "--raw", "--prompt", prompt, "--max-tokens",
+                           "6", "--json"], capture_output=True, text=True, timeout=60, check=True)  # fmt: skip
+    right = json.loads(done.stdout)["text"]
+    assert [choice["text"] for answer in answers for choice in answer["choices"]] == [right] * 4
