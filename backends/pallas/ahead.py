@@ -135,13 +135,15 @@ def compile_ahead(
     """Compile a function for a machine, without running anything.
 
     `arguments` are trees of `jax.ShapeDtypeStruct`; each leaf needs a `NamedSharding` over `machine.mesh(axes)`.
-    `jax.shard_map` inside the function needs no mesh: it is this one. `donate` are positions of arguments.
+    `jax.shard_map` inside the function needs no mesh: it is this one. `donate` are positions of arguments. A function
+    that `jax.jit` made, afresh for this machine, is taken as it is.
     Errors of the compiler come as they are: see `failures.explain_failure`.
     """
     arguments = tuple(arguments)
     start = time.perf_counter()
     # A fresh function each time: JAX would reuse what it traced for another mesh.
-    fresh = jax.jit(lambda *given: function(*given), donate_argnums=donate)
+    jitted = hasattr(function, "trace")
+    fresh: Any = function if jitted else jax.jit(lambda *given: function(*given), donate_argnums=donate)
     with jax.sharding.use_abstract_mesh(machine.abstract_mesh(axes)):
         lowered = fresh.trace(*arguments).lower(lowering_platforms=("tpu",))
         between = time.perf_counter()

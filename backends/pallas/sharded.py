@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.layout import Format, Layout
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -43,6 +45,23 @@ def arguments(program: p.Program, mesh: Mesh) -> tuple[jax.ShapeDtypeStruct, jax
     """What a step takes: tokens and positions int32 `[rows]`, weights, states and caches."""
     scalars = jax.ShapeDtypeStruct((program.rows,), jnp.int32, sharding=NamedSharding(mesh, P()))
     return scalars, scalars, whole(program, operands(program), mesh), whole(program, states(program), mesh)
+
+
+def jitted(program: p.Program, flavour: Flavour, mesh: Mesh) -> Any:
+    """`build` under `jax.jit`: states and caches are donated, and lie as the kernel reads them.
+
+    Left to itself XLA would put other axes than the last two into tiles where these are small, and copy every time.
+    """
+    arguments_ = arguments(program, mesh)
+
+    def as_written(array: jax.ShapeDtypeStruct) -> Format:
+        return Format(Layout(major_to_minor=tuple(range(array.ndim))), array.sharding)
+
+    held = {name: as_written(array) for name, array in arguments_[3].items()}
+    given = jax.tree.map(lambda array: array.sharding, arguments_[:3])
+    step = build(program, flavour, mesh)
+    return jax.jit(lambda *values: step(*values), donate_argnums=3, in_shardings=(*given, held),
+                   out_shardings=(None, None, held))  # fmt: skip
 
 
 def build(program: p.Program, flavour: Flavour, mesh: Mesh) -> Step:
