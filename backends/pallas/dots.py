@@ -13,9 +13,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from ...dsl.program import ir as p
-from ...dsl.program.tiles import Run
+from ...dsl.program.tiles import WIDTH, Run
 from .core import Core
 
+LANES = 128
 _DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16}
 
 
@@ -26,42 +27,69 @@ def dot(op: p.Dot, core: Core) -> None:
     if product.piece:
         _by_head(product, run, operand, result, core)
         return
-    pieces = product.tiling.inputs // run.fold
-    x = [operand[:, i * pieces : (i + 1) * pieces] for i in range(run.fold)]
+    x = _pieces(operand[...], run.fold)
     first = core.block * (run.blocks * run.columns) if run.count > 1 else 0
     for block in range(run.blocks):
-        total = reduce(add, _dots(product, run, block, x, core))
         at = run.first + first + block * run.columns
-        result[:, pl.ds(at if isinstance(at, int) else pl.multiple_of(at, run.columns), run.columns)] = total
+        place = pl.ds(at if isinstance(at, int) else pl.multiple_of(at, run.columns), run.columns)
+        result[:, place] = _unfolded(_times(x, product, run, block, core), run)
 
 
-def _dots(product: p.Product, run: Run, block: int, x: list[jax.Array], core: Core) -> list[jax.Array]:
-    dtype, ring, found, at = _DTYPES[product.dtype], core.refs[product.ring], [], 0
-    per_word = product.tiling.per_word
+def _pieces(x: jax.Array, fold: int) -> jax.Array:
+    """`[B, K]` as `[fold * B, K / fold]`: the pieces that lie side by side in a tile, one below the other."""
+    if fold == 1:
+        return x
+    width = x.shape[1] // fold
+    # Joined in f32: rows of 16 bits share registers in pairs.
+    wide = x.astype(jnp.float32)
+    return jnp.concatenate([wide[:, i * width : (i + 1) * width] for i in range(fold)]).astype(x.dtype)
+
+
+def _times(x: jax.Array, product: p.Product, run: Run, block: int, core: Core) -> jax.Array:
+    """Times one block's tiles, all lanes of them: `[rows of x, 512]`."""
+    found, at = [], 0
     for slot, rows in core.arrived:
         words = rows // run.blocks
-        tile = pltpu.bitcast(ring[slot, block * words : (block + 1) * words], dtype)
-        for piece, each in enumerate(x):
-            columns = tile if run.fold == 1 else tile[:, piece * run.columns : (piece + 1) * run.columns]
-            found.append(_dot(each[:, at : at + words * per_word], columns))
-        at += words * per_word
-    return found
+        part = core.refs[product.ring][slot, block * words : (block + 1) * words]
+        inputs = words * product.tiling.per_word
+        found.append(_dot(x[:, at : at + inputs], pltpu.bitcast(part, _DTYPES[product.dtype])))
+        at += inputs
+    return reduce(add, found)
+
+
+def _unfolded(total: jax.Array, run: Run) -> jax.Array:
+    """Of every piece's rows the lanes that are its own, all pieces summed: `[B, columns]`.
+
+    What else was multiplied costs nothing: the unit's time is that of taking the tile in.
+    """
+    if run.fold == 1:
+        return total
+    rows = total.shape[0] // run.fold
+    piece = lax.broadcasted_iota(jnp.int32, total.shape, 0) // rows
+    lane = lax.broadcasted_iota(jnp.int32, total.shape, 1)
+    own = (lane >= piece * run.columns) & (lane < (piece + 1) * run.columns)
+    kept = jnp.where(own, total, 0.0)
+    line = reduce(add, [kept[i * rows : (i + 1) * rows] for i in range(run.fold)])
+    width = WIDTH
+    while width > run.columns:
+        width //= 2
+        whole = width % LANES == 0
+        line = line[:, :width] + line[:, width:] if whole else line + pltpu.roll(line, LANES - width, 1)
+    return line[:, : run.columns]
 
 
 def _by_head(product: p.Product, run: Run, operand: Any, result: Any, core: Core) -> None:
     """Each block with its own head's operand, which is f32: two halves of it go through a bf16 matrix side by side."""
-    pieces = product.tiling.inputs // run.fold
-    slot, words = core.arrived[0][0], core.arrived[0][1] // run.blocks
     for block in range(run.blocks):
         head = run.first + core.block * run.blocks + block
-        tile = pltpu.bitcast(core.refs[product.ring][slot, block * words : (block + 1) * words], _DTYPES[product.dtype])
         x = operand[head]
-        halves = [x] if product.dtype == "f32" else [high := x.astype(jnp.bfloat16), (x - high).astype(jnp.bfloat16)]
-        lhs = jnp.concatenate(halves) if len(halves) > 1 else x
-        dots = [_dot(lhs[:, i * pieces : (i + 1) * pieces], tile[:, i * run.columns : (i + 1) * run.columns])
-                for i in range(run.fold)]  # fmt: skip
-        total = reduce(add, dots)
-        result[head] = total if len(halves) == 1 else total[: core.rows] + total[core.rows :]
+        exact = product.dtype == "f32"
+        high = x if exact else x.astype(jnp.bfloat16).astype(jnp.float32)
+        both = x if exact else jnp.concatenate([high, x - high])
+        total = _unfolded(
+            _times(_pieces(both.astype(_DTYPES[product.dtype]), run.fold), product, run, block, core), run
+        )
+        result[head] = total if exact else total[: core.rows] + total[core.rows :]
 
 
 def _dot(x: jax.Array, w: jax.Array) -> jax.Array:

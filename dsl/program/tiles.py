@@ -60,8 +60,7 @@ class Tiling:
 def tiling(outputs: int, inputs: int, bits: int) -> Tiling:
     """How a matrix `[outputs, inputs]` with elements of `bits` bits (4, 8, 16 or 32) is cut."""
     per_word = WORD_BITS // bits
-    rest = outputs % WIDTH
-    narrow = (WIDTH,) if rest > 384 else (256,) * (rest > 128) + (128,) * (0 < rest <= 128 or rest > 256)
+    narrow = _narrow(outputs % WIDTH, inputs, bits)
     fold = max([WIDTH // columns for columns in narrow], default=1)
     inputs = _up(inputs, _SUBLANES * per_word * fold)
     runs: list[Run] = []
@@ -81,6 +80,24 @@ def tiling(outputs: int, inputs: int, bits: int) -> Tiling:
         runs.append(Run(1, 1, columns, pieces, at, _parts(words // pieces, limit)))
         at += columns
     return Tiling(inputs, at, bits, tuple(runs))
+
+
+def _narrow(rest: int, inputs: int, bits: int) -> tuple[int, ...]:
+    """The widths of the blocks for fewer than 512 outputs.
+
+    Only the last may be narrower than whole lanes, and only where its many pieces need no further inputs.
+    """
+    if rest > 384:
+        return (WIDTH,)
+    least, unit = _LANES, _SUBLANES * WORD_BITS // bits
+    if bits >= 16 and _up(inputs, 4 * unit) % (16 * unit) == 0:
+        least = 32
+    if rest <= _LANES:
+        return (next(columns for columns in (32, 64, _LANES) if columns >= max(rest, least)),) if rest else ()
+    if rest <= 256 and (rest > _LANES + 64 or least == _LANES):
+        return (256,)
+    whole = 256 if rest > 256 else _LANES
+    return (whole, *_narrow(rest - whole, inputs, bits))
 
 
 def _parts(words: int, limit: int) -> tuple[int, ...]:
