@@ -48,9 +48,13 @@ class Packed:
         """Bytes of all cores' arrays."""
         return sum(tensor.nbytes for one in self.tensors for tensor in one.values())
 
+    def operand(self, name: str, core: int) -> Array:
+        """One of a core's operands: a read-only view of its file's map, which reads it when it is touched."""
+        return self.tensors[core][name].array()
+
     def arrays(self, core: int) -> dict[str, Array]:
-        """A core's operands: read-only views of its file's map, which read it when they are touched."""
-        return {name: tensor.array() for name, tensor in self.tensors[core].items()}
+        """All of a core's operands, in the order of its file."""
+        return {name: self.operand(name, core) for name in self.tensors[core]}
 
 
 def is_packed(folder: Path) -> bool:

@@ -64,6 +64,7 @@ def core_file(core: int) -> str:
 def operands(program: Program) -> tuple[Operand, ...]:
     """What a core reads, in the order of its file: the tapes, which are whole pages, come first."""
     found = [Operand(f"tape {ring}", "int32", (tapes.tape_rows(program, ring), WIDTH)) for ring in program.rings]
+    assert all(a.kind in ("table", "vectors", "state", "cache") for a in program.arrays.values())
     for kind in ("table", "vectors"):
         found += [Operand(a.name, a.dtype, a.shape) for a in program.arrays.values() if a.kind == kind]
     return tuple(found)
