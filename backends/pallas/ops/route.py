@@ -50,9 +50,9 @@ def _of_groups(choice: jax.Array, groups: int, keep: int) -> jax.Array:
 
 
 def _largest(choice: jax.Array, score: jax.Array, top: int) -> tuple[jax.Array, jax.Array]:
-    """Which of `choice [B, n]` are the `top` largest of their row, the lowest index on ties, and the sum of their scores.
+    """Which of `choice [B, n]` are the `top` largest of their row, the lowest index on ties, and their scores' sum.
 
-    Of the former, bool `[B, n]`; of the latter, `[B, 1]`.
+    The former is bool `[B, n]`, the latter `[B, 1]`.
     """
     (b, n), slots = choice.shape, 1 << (top - 1).bit_length()
     if b > _ROWS or (n > _LANES and -(-n // _LANES) * slots > _LANES):
@@ -118,7 +118,8 @@ def _by_ranks(choice: list[jax.Array], score: list[jax.Array], b: int, top: int,
     rank = jnp.concatenate([_ranks(rivals[i : i + 1], index[i : i + 1], columns[i]) for i in range(b)])
     rivals, scores, index = rivals[:b], scores[:b], index[:b]
     last = jnp.max(jnp.where(rank == top - 1, rivals, -jnp.inf), axis=-1, keepdims=True)
-    at = jnp.max(jnp.where(rank == top - 1, index, 0).astype(jnp.float32), axis=-1, keepdims=True)  # ints take two steps
+    # As f32, which takes one step where int32 takes two.
+    at = jnp.max(jnp.where(rank == top - 1, index, 0).astype(jnp.float32), axis=-1, keepdims=True)
     total = jnp.sum(jnp.where(rank < top, scores, 0.0), axis=-1, keepdims=True)
     return last, at.astype(jnp.int32), total
 
@@ -132,7 +133,8 @@ def _lanes(pieces: list[jax.Array], row: int, slots: int) -> jax.Array:
         best, at = jnp.maximum(own, best), jnp.where(own > best, lane + i * _LANES, at)
     slot = lax.broadcasted_iota(jnp.int32, (slots, _LANES), 0).astype(jnp.float32)
     mine = jnp.where(_ranks(best, at, _column(at)) == slot, lane.astype(jnp.float32), 0.0)
-    return jnp.broadcast_to(jnp.sum(mine, axis=1, keepdims=True).astype(jnp.int32), slot.shape)
+    found = jnp.sum(mine, axis=1, keepdims=True).astype(jnp.int32) & (_LANES - 1)  # a lane even where some are NaN
+    return jnp.broadcast_to(found, slot.shape)
 
 
 def _across(by_slot: jax.Array, slots: int) -> jax.Array:
