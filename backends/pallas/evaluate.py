@@ -19,6 +19,7 @@ from ...dsl.program import work
 from . import ops
 from .core import Core, when
 from .ops.delta_rule import delta_rule
+from .ops.mix import mix
 from .ops.rope import rotated
 from .peers import Scalar
 
@@ -79,8 +80,6 @@ def _call(node: m.Call, core: Core) -> Value:
 
 def _mix(node: m.Call, core: Core) -> jax.Array:
     """Over the elements of a buffer that are written by now."""
-    from .ops.mix import mix
-
     banks, x, folded = node.args
     base, used = (banks.base, core.scalar(banks.stop)) if isinstance(banks, m.Slice) else (banks, None)
     assert isinstance(base, m.StateRef)

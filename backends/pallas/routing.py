@@ -12,14 +12,14 @@ from ...dsl.program import ir as p
 from . import transfers
 from .core import Core, following
 from .evaluate import evaluate
+from .ops.expert_dot import expert_dot as multiply
+from .ops.route import list_chosen, weight_of
+from .ops.route import route as choose
 from .peers import Cores, Scalar
 
 
 def route(op: p.Route, core: Core) -> None:
     """The rows' weights of all experts, and the list of this core's that any row chose."""
-    from .ops.route import list_chosen
-    from .ops.route import route as choose
-
     bank, scalars = core.program.banks[op.bank], {name: core.scalar(static) for name, static in op.call.options}
     bias = evaluate(op.call.args[1], core)
     weights, chosen = choose(core.refs[op.scores][...], bias, **scalars)
@@ -34,8 +34,6 @@ def _first(bank: p.Bank, core: Core) -> Scalar:
 
 def experts(op: p.Experts, core: Core, emit: Callable[[Sequence[p.Op], Core], None]) -> None:
     """Each expert for all rows; a row that did not choose it adds nothing."""
-    from .ops.route import weight_of
-
     bank, chosen = core.program.banks[op.bank], core.refs[f"list of {op.bank}"]
     result, weights, total = core.refs[op.result], core.refs[bank.routes], chosen[0]
     result[...] = jnp.zeros(result.shape, jnp.float32)
@@ -58,9 +56,12 @@ def experts(op: p.Experts, core: Core, emit: Callable[[Sequence[p.Op], Core], No
 
 def expert_dot(op: p.ExpertDot, core: Core) -> None:
     """One product with the expert in the slot at hand."""
-    from .ops.expert_dot import expert_dot as multiply
-
     bank = core.program.banks[op.bank]
     slot = core.refs[bank.name].at[core.slot]
     name = bank.layout.products[op.product].name
-    core.refs[op.result][...] = multiply(core.refs[op.operand][...], slot, bank.layout, name)
+    core.refs[op.result][...] = multiply(core.refs[op.operand][...], slot, bank.layout, name, _has_float4(core))
+
+
+def _has_float4(core: Core) -> bool:
+    """Whether the target has a type of four bits that its matrix units take."""
+    return core.program.schedule.target.name == "tpu7x"

@@ -13,6 +13,7 @@ from ..schedule.ir import Group, Schedule, Stream
 from ..schedule.shares import Shares
 from ..source import Span
 from . import ir as p
+from .expert_layout import BITS as CODECS
 from .expert_layout import expert_layout
 from .tiles import TILE_BYTES, WIDTH, Run, Tiling, tiling
 
@@ -31,12 +32,13 @@ def cannot(what: str, span: Span | None, *helps: str) -> MksError:
 
 @define
 class Build:
-    """Grows while statements are lowered; `facts` and `shares` are those of the schedule."""
+    """Grows while statements are lowered; `facts` and `shares` are those of the schedule, `plain` as in `lower`."""
 
     schedule: Schedule
     shares: Shares
     facts: Facts
     rows: int
+    plain: frozenset[str] = frozenset()
     buffers: dict[str, p.Buffer] = field(factory=dict)
     views: dict[str, p.View] = field(factory=dict)
     rings: dict[str, p.Ring] = field(factory=dict)
@@ -49,7 +51,6 @@ class Build:
     banks: dict[str, p.Bank] = field(factory=dict)
     turns: dict[str, p.Turns] = field(factory=dict)
     scalars: dict[m.Static, tuple[float, ...]] = field(factory=dict)
-    codecs: dict[str, str] = field(factory=dict)
 
     def dtype(self, type_: m.Type) -> str:
         """A type's, with the working type filled in."""
@@ -222,7 +223,10 @@ def expert_bank(build: Build, place: str, node: m.Experts, slots: int, routes: s
     for names in products:
         own = [build.shares.weight_shape(weights[name]) for name in names]
         shapes.append(("+".join(names), tuple(shape[1] for shape in own), own[0][2]))
-    codec = build.codecs.get(products[0][0], build.dtype(weights[products[0][0]].type))
+    first = weights[products[0][0]]
+    codec = build.shares.codec(first).name
+    if first.name in build.plain or codec not in CODECS:
+        codec = build.dtype(first.type)
     layout = expert_layout(shapes, codec)
     name = f"experts {place}"
     count = build.shares.weight_shape(weights[products[0][0]])[0]

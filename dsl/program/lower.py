@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..model import ir as m
-from ..model.facts import Facts
 from ..model.instance import Instance
 from ..schedule.ir import Schedule
 from ..schedule.shares import Shares
@@ -15,10 +14,13 @@ from .points import place_starts
 from .vectors import vectors
 
 
-def lower(schedule: Schedule, instance: Instance, rows: int) -> p.Program:
-    """The decode step of a model as one core runs it. Raises `MksError` where a schedule's line cannot be kept."""
+def lower(schedule: Schedule, instance: Instance, rows: int, plain: frozenset[str] = frozenset()) -> p.Program:
+    """The decode step of a model as one core runs it. Raises `MksError` where a schedule's line cannot be kept.
+
+    `plain` names weights that are held as plain numbers, whatever codec the definition has for them.
+    """
     shares = Shares(schedule, instance)
-    build = Build(schedule, shares, Facts(instance.model), rows)
+    build = Build(schedule, shares, shares.facts, rows, plain)
     step = instance.model.steps.get("")
     if step is None:
         raise cannot("a model without a decode step", instance.model.span)
