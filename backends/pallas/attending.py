@@ -19,6 +19,9 @@ from .peers import Scalar
 
 def attend(op: p.Attend, core: Core) -> None:
     """Every row's own token, then the tiles of all rows, one after the other."""
+    if core.program.consecutive:
+        _attend_consecutive(op, core)
+        return
     ring, program = core.program.caches[op.ring], core.program
     scale = float(program.instance.number(op.call.options[0][1]))
     queries, result = [core.refs[name] for name in op.queries], core.refs[op.result]
@@ -58,6 +61,52 @@ def attend(op: p.Attend, core: Core) -> None:
         return following(slot, ring.slots), so_far
 
     lax.fori_loop(0, total, tile, (jnp.int32(0), own(0)))
+
+
+def _attend_consecutive(op: p.Attend, core: Core) -> None:
+    """Tokens of one sequence: of each other they see those before, and all see the same tiles, each of them once.
+
+    The tokens' heads stand together as the heads of one row, those of a key's head one after the other.
+    """
+    ring, program = core.program.caches[op.ring], core.program
+    scale = float(program.instance.number(op.call.options[0][1]))
+    queries, result = [core.refs[name] for name in op.queries], core.refs[op.result]
+    entries = [core.held(name)[...] for name in op.entries]
+    latent, tokens = len(queries) > 1, core.rows
+    kv, heads = entries[0].shape[1], result.shape[1]
+    each = heads // kv
+    by_head = [jnp.stack([entry[:, i] for i in range(kv)]) for entry in entries]  # [kv, tokens, width]
+    keys, values = (by_head, by_head[0]) if latent else (by_head[:1], by_head[1])
+    asked = [
+        jnp.concatenate([q[t, i * each : (i + 1) * each] for i in range(kv) for t in range(tokens)]) for q in queries
+    ]
+    flat = [a.reshape(kv * tokens, a.shape[-1]) for a in keys]
+    so_far = attention.own(asked, flat, values.reshape(kv * tokens, values.shape[-1]), scale)
+    number = lax.broadcasted_iota(jnp.int32, (kv * tokens * each, 1), 0)
+    before = lax.rem(lax.div(number, jnp.int32(each)), jnp.int32(tokens))
+    so_far = attention.tile(so_far, asked, keys, values, 0, before, scale, end=tokens)
+    list_, start = core.refs[f"tiles of {ring.tile}"], core.refs["at"][0]
+    total = list_[0]
+
+    def tile(i: Scalar, carry: tuple[Scalar, attention.Running]) -> tuple[Scalar, attention.Running]:
+        slot, so_far = carry
+        transfers.wait_tile(ring, slot, core)
+        held = [core.refs[name].at[slot] for name in ring.buffers]
+        keys, values = (held, held[0]) if latent else (held[:1], held[1])
+        so_far = attention.tile(so_far, asked, keys, values, i * ring.tile, start, scale)
+
+        @pl.when(i + ring.slots < total)
+        def _() -> None:
+            transfers.start_tile(ring, i + ring.slots, slot, core)
+
+        return following(slot, ring.slots), so_far
+
+    _, so_far = lax.fori_loop(0, total, tile, (jnp.int32(0), so_far))
+    found = attention.result(so_far)
+    for i in range(kv):
+        for t in range(tokens):
+            at = (i * tokens + t) * each
+            result[t, i * each : (i + 1) * each] = found[at : at + each]
 
 
 def turns(op: p.Turns, core: Core) -> None:

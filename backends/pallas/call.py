@@ -76,22 +76,26 @@ class Flavour:
 
 
 def step(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: jax.Array, weights: Arrays,
-         held: Arrays) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:  # fmt: skip
+         held: Arrays, kept: jax.Array | int = 0) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:  # fmt: skip
     """One core's part of a decode step: ids int32 `[rows]`, its logits f32 `[rows, share]`, states and caches after it.
 
     `tokens`, `positions` int32 `[rows]`; a row at a negative position is not live: it keeps its states, and its id and
-    logits are undefined. All cores of the mesh call it at once, under `shard_map` if there are several.
+    logits are undefined. Consecutive tokens begin from the states that were kept after token `kept` of the pass before.
+    All cores of the mesh call it at once, under `shard_map` if there are several.
     """
-    outputs = _kernel(program, flavour, tokens, positions, weights, held)
+    outputs = _kernel(program, flavour, tokens, positions, weights, held, kept)
     chosen, logits = outputs["chosen"][:, 0], outputs["logits"]
     return chosen, logits, commit(program, flavour, positions, outputs, held)
 
 
 def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: jax.Array, weights: Arrays,
-            held: Arrays) -> dict[str, jax.Array]:  # fmt: skip
+            held: Arrays, kept: jax.Array | int) -> dict[str, jax.Array]:  # fmt: skip
     """The call itself: reads the states and caches, and gives what they become beside the ids and logits."""
-    lists = {ring.tile: tiles(positions, ring.tile, program.schedule.context) for ring in program.caches.values()}
+    read = positions[:1] if program.consecutive else positions
+    lists = {ring.tile: tiles(read, ring.tile, program.schedule.context) for ring in program.caches.values()}
     scalars = {"ids": tokens, "at": positions, "layers": jnp.asarray(layer_table(program))}
+    if program.consecutive:
+        scalars["kept"] = jnp.asarray(kept, jnp.int32).reshape(1)
     if program.scalars:
         scalars["scalars"] = jnp.asarray(scalar_table(program))
     scalars |= {f"table of {ring}": jnp.asarray(table(program, ring)) for ring in program.rings}
@@ -175,9 +179,10 @@ def commit(
 
 
 def _written(cache: jax.Array, entries: jax.Array, positions: jax.Array) -> jax.Array:
-    """A cache with an entry of each live row at its position."""
+    """A cache with an entry of each live row at its position; consecutive tokens share one row."""
     for row in range(positions.shape[0]):
-        entry, place = entries[:, row : row + 1, :, None], (0, row, 0, jnp.maximum(positions[row], 0), 0)
+        at = row if cache.shape[1] > 1 else 0
+        entry, place = entries[:, row : row + 1, :, None], (0, at, 0, jnp.maximum(positions[row], 0), 0)
         kept = lax.dynamic_slice(cache, place, entry.shape)
         cache = lax.dynamic_update_slice(cache, jnp.where(positions[row] < 0, kept, entry), place)
     return cache

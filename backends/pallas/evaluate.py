@@ -18,6 +18,7 @@ from ...dsl.program import ir as p
 from ...dsl.program import work
 from . import ops
 from .core import Core, when
+from .ops.causal_conv import after_each
 from .ops.delta_rule import delta_rule
 from .ops.mix import mix
 from .ops.rope import rotated
@@ -81,11 +82,12 @@ def _call(node: m.Call, core: Core) -> Value:
 def _mix(node: m.Call, core: Core) -> jax.Array:
     """Over the elements of a buffer that are written by now."""
     banks, x, folded = node.args
-    base, used = (banks.base, core.scalar(banks.stop)) if isinstance(banks, m.Slice) else (banks, None)
+    base = banks.base if isinstance(banks, m.Slice) else banks
     assert isinstance(base, m.StateRef)
     ref = core.refs[base.name]
+    used: Any = core.scalar(banks.stop) if isinstance(banks, m.Slice) else ref.shape[0]
     eps = float(core.program.instance.number(node.options[0][1]))
-    return mix(ref, evaluate(x, core), evaluate(folded, core), eps=eps, used=ref.shape[0] if used is None else used)
+    return mix(ref, evaluate(x, core), evaluate(folded, core), eps=eps, used=used)
 
 
 def _rope(node: m.Call, scalars: dict[str, Any], core: Core) -> jax.Array:
@@ -104,7 +106,7 @@ def _update(node: m.Call, op: registry.Op, core: Core) -> Value:
         if parameter in op.updates and isinstance(arg, m.StateRef):
             ref = core.held(f"state {arg.name}")
             kept.append(ref)
-            if op.name == "delta_rule":
+            if op.name == "delta_rule" or core.program.consecutive:
                 _clear(ref, core)
                 args.append(ref)
             else:
@@ -115,27 +117,33 @@ def _update(node: m.Call, op: registry.Op, core: Core) -> Value:
             value = evaluate(arg, core)
             args.append(_rounded(value, core) if parameter in op.matrix and not _is_rounded(arg) else value)
     if op.name == "delta_rule":
-        return _delta_rule(args)
+        return _delta_rule(args, core.program.consecutive)
+    if core.program.consecutive:
+        (ref,) = kept
+        found, ref[1:] = after_each(args[0], args[1], ref[0])
+        return found
     found = ops.find(op.name)(*args)
     for ref, value in zip(kept, found[1:], strict=True):
         ref[...] = value
     return found[0]
 
 
-def _delta_rule(args: list[Any]) -> jax.Array:
+def _delta_rule(args: list[Any], consecutive: bool) -> jax.Array:
     (b, kh, key), (_, h, val) = args[0].shape, args[2].shape
     needs = work.delta_rule(b, kh, h, key, val, args[3].ndim == 3)
     room = [pltpu.VMEM(need.shape, _DTYPES[need.dtype]) for need in needs]
-    return pl.run_scoped(lambda *refs: delta_rule(*args, *refs), *room)
+    return pl.run_scoped(lambda *refs: delta_rule(*args, *refs, consecutive=consecutive), *room)
 
 
 def _clear(ref: Any, core: Core) -> None:
+    """Rows that begin have no past."""
+
     def row(b: Scalar, _: None) -> None:
         @pl.when(core.refs["at"][b] == 0)
         def clear() -> None:
             ref[b] = jnp.zeros(ref.shape[1:], ref.dtype)
 
-    lax.fori_loop(0, core.rows, row, None)
+    lax.fori_loop(0, 1 if core.program.consecutive else core.rows, row, None)
 
 
 def _is_rounded(node: m.Node) -> bool:

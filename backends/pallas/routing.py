@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
@@ -20,7 +21,8 @@ from .peers import Cores, Scalar
 
 def route(op: p.Route, core: Core) -> None:
     """The rows' weights of all experts, and the list of this core's that any row chose."""
-    bank, scalars = core.program.banks[op.bank], {name: core.scalar(static) for name, static in op.call.options}
+    bank = core.program.banks[op.bank]
+    scalars: dict[str, Any] = {name: core.scalar(static) for name, static in op.call.options}
     bias = evaluate(op.call.args[1], core)
     weights, chosen = choose(core.refs[op.scores][...], bias, **scalars)
     core.refs[op.weights][...] = weights
@@ -41,9 +43,9 @@ def experts(op: p.Experts, core: Core, emit: Callable[[Sequence[p.Op], Core], No
     def one(i: Scalar, slot: Scalar) -> Scalar:
         transfers.wait_expert(bank, slot, core)
         core.slot = slot
+        weight = weight_of(weights, chosen[i + 1] + _first(bank, core))
         emit(op.body, core)
-        weight = weight_of(weights[...], chosen[i + 1] + _first(bank, core))
-        result[...] += jnp.where(weight > 0, weight * core.refs[op.value][...], 0.0)
+        result[...] += weight * core.refs[op.value][...]
 
         @pl.when(i + bank.slots < total)
         def _() -> None:

@@ -70,19 +70,19 @@ def build(program: p.Program, flavour: Flavour, mesh: Mesh) -> Step:
     types = program.instance.model.steps[""].types
     vocab, share = (f(types["logits"].shape[0]) for f in (program.instance.length, program.shares.length))
 
-    def on_core(tokens: jax.Array, positions: jax.Array, weights: Arrays, held: Arrays) -> (
+    def on_core(tokens: jax.Array, positions: jax.Array, weights: Arrays, held: Arrays, kept: jax.Array) -> (
             tuple[jax.Array, jax.Array, dict[str, jax.Array]]):  # fmt: skip
         mine, own = ({name: a[0] for name, a in arrays.items()} for arrays in (weights, held))
-        chosen, logits, after = step(program, flavour, tokens, positions, mine, own)
+        chosen, logits, after = step(program, flavour, tokens, positions, mine, own, kept)
         return chosen, logits[None, :, :share], {name: a[None] for name, a in after.items()}
 
     mapped = jax.shard_map(
-        on_core, mesh=mesh, in_specs=(P(), P(), cut, cut), out_specs=(P(), cut, cut), check_vma=False
+        on_core, mesh=mesh, in_specs=(P(), P(), cut, cut, P()), out_specs=(P(), cut, cut), check_vma=False
     )
 
-    def run(tokens: jax.Array, positions: jax.Array, weights: Arrays, held: Arrays) -> (
+    def run(tokens: jax.Array, positions: jax.Array, weights: Arrays, held: Arrays, kept: jax.Array | int = 0) -> (
             tuple[jax.Array, jax.Array, dict[str, jax.Array]]):  # fmt: skip
-        chosen, logits, after = mapped(tokens, positions, weights, held)
+        chosen, logits, after = mapped(tokens, positions, weights, held, jnp.asarray(kept, jnp.int32))
         if share == vocab:
             return chosen, logits[0], after
         return chosen, jnp.moveaxis(logits, 0, 1).reshape(program.rows, -1)[:, :vocab], after

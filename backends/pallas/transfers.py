@@ -69,8 +69,15 @@ def loaded(op: p.Loaded, core: Core) -> None:
 
 def _entry(copy: p.Copy, index: Scalar, core: Core) -> Any:
     slot = remainder(index, copy.slots)
-    return pltpu.make_async_copy(core.refs[f"array {copy.array}"].at[index], core.refs[copy.buffer].at[slot],
-                                 core.refs[f"loads of {copy.name}"].at[slot])  # fmt: skip
+    source, target = core.refs[f"array {copy.array}"].at[index], core.refs[copy.buffer].at[slot]
+    if _is_kept(copy, core):
+        source, target = source.at[core.refs["kept"][0]], target.at[0]
+    return pltpu.make_async_copy(source, target, core.refs[f"loads of {copy.name}"].at[slot])
+
+
+def _is_kept(copy: p.Copy, core: Core) -> bool:
+    """Whether a copy is a state as it was before the first of consecutive tokens, and then after each."""
+    return core.program.consecutive and copy.name in core.program.arrays and copy.name in core.program.outputs
 
 
 def save(op: p.Save, core: Core) -> None:
@@ -93,8 +100,11 @@ def saved(op: p.Saved, core: Core) -> None:
 
 def _saving(copy: p.Copy, index: Scalar, core: Core) -> Any:
     slot = remainder(index, copy.slots)
-    return pltpu.make_async_copy(core.refs[copy.buffer].at[slot], core.refs[f"output {copy.name}"].at[index],
-                                 core.refs[f"saves of {copy.name}"].at[slot])  # fmt: skip
+    source = core.refs[copy.buffer].at[slot]
+    if _is_kept(copy, core):
+        source = source.at[pl.ds(1, core.rows)]
+    target = core.refs[f"output {copy.name}"].at[index]
+    return pltpu.make_async_copy(source, target, core.refs[f"saves of {copy.name}"].at[slot])
 
 
 def look_up(op: p.Lookup, core: Core) -> None:

@@ -92,7 +92,7 @@ def _cache(build: Build, state: m.State, tile: int, slots: int, part: str) -> st
     heads, width = entry_shape(build, state)
     dtype = build.dtype(state.type)
     room = -(-build.schedule.context // tile) * tile
-    entries = (len(build.layers_of(part)), build.rows, heads, room, width)
+    entries = (len(build.layers_of(part)), 1 if build.consecutive else build.rows, heads, room, width)
     build.arrays[state.name] = p.Array(state.name, entries, dtype, "cache", part)
     return build.buffer(f"tiles of {state.name}", (slots, heads, tile, width), dtype, "", state.span)
 

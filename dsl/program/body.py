@@ -254,7 +254,8 @@ def _state(ref: m.StateRef, frame: Frame) -> m.StateRef:
         shape, dtype = build.shares.shape(state.type.shape), build.dtype(state.type)
         early = any(x.kind == "state" and x.what == frame.place for x in build.schedule.prefetches)
         slots, layers = 2 if early else 1, len(build.layers_of(frame.place))
-        build.buffer(name, (slots, build.rows, *shape), dtype, "", state.span)
+        kept = build.rows + build.consecutive
+        build.buffer(name, (slots, kept, *shape), dtype, "", state.span)
         build.views[name] = p.View(name, 0, shape)
         build.copies[name] = p.Copy(name, frame.place, name, name, slots)
         array = p.Array(name, (layers, build.rows, *shape), dtype, "state", frame.place)

@@ -32,13 +32,14 @@ def cannot(what: str, span: Span | None, *helps: str) -> MksError:
 
 @define
 class Build:
-    """Grows while statements are lowered; `facts` and `shares` are those of the schedule, `plain` as in `lower`."""
+    """Grows while statements are lowered; `facts` and `shares` are those of the schedule, the rest as in `lower`."""
 
     schedule: Schedule
     shares: Shares
     facts: Facts
     rows: int
     plain: frozenset[str] = frozenset()
+    consecutive: bool = False
     buffers: dict[str, p.Buffer] = field(factory=dict)
     views: dict[str, p.View] = field(factory=dict)
     rings: dict[str, p.Ring] = field(factory=dict)

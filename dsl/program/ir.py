@@ -402,13 +402,16 @@ class Array:
 class Program:
     """Everything that the checks, the printer and the backends walk over.
 
-    `scalars` are the numbers of the model that depend on the layer, with their values by layer.
+    With `consecutive` the rows are tokens of one sequence: a state's buffer begins with what it was before the first,
+    and caches have room for one sequence. `scalars` are the numbers of the model that depend on the layer, with their
+    values by layer.
     """
 
     schedule: Schedule
     instance: Instance
     shares: Shares
     rows: int
+    consecutive: bool
     buffers: dict[str, Buffer]
     views: dict[str, View]
     rings: dict[str, Ring]

@@ -14,13 +14,15 @@ from .points import place_starts
 from .vectors import vectors
 
 
-def lower(schedule: Schedule, instance: Instance, rows: int, plain: frozenset[str] = frozenset()) -> p.Program:
+def lower(schedule: Schedule, instance: Instance, rows: int, plain: frozenset[str] = frozenset(), *,
+          consecutive: bool = False) -> p.Program:  # fmt: skip
     """The decode step of a model as one core runs it. Raises `MksError` where a schedule's line cannot be kept.
 
-    `plain` names weights that are held as plain numbers, whatever codec the definition has for them.
+    `plain` names weights that are held as plain numbers, whatever codec the definition has for them. With `consecutive`
+    the rows are tokens of one sequence, one after the other, and states are kept as they are after each.
     """
     shares = Shares(schedule, instance)
-    build = Build(schedule, shares, shares.facts, rows, plain)
+    build = Build(schedule, shares, shares.facts, rows, plain, consecutive)
     step = instance.model.steps.get("")
     if step is None:
         raise cannot("a model without a decode step", instance.model.span)
@@ -46,9 +48,9 @@ def lower(schedule: Schedule, instance: Instance, rows: int, plain: frozenset[st
         body.append(p.Layers(min(layers), max(layers) + 1, placed))
     body += _plain(last)
     body += end
-    return p.Program(schedule, instance, shares, rows, build.buffers, build.views, build.rings, build.products,
-                     build.copies, build.caches, build.banks, build.exchanges, build.turns, build.scalars, build.arrays,
-                     build.outputs, tuple(body))  # fmt: skip
+    return p.Program(schedule, instance, shares, rows, consecutive, build.buffers, build.views, build.rings,
+                     build.products, build.copies, build.caches, build.banks, build.exchanges, build.turns, build.scalars,
+                     build.arrays, build.outputs, tuple(body))  # fmt: skip
 
 
 def _part(build: Build, part: str) -> Ops:

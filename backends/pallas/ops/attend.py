@@ -38,11 +38,12 @@ def own(qs: Values, ks: Values, v: jax.Array, scale: float) -> Running:
 
 
 def tile(so_far: Running, qs: Values, k_tiles: Values, v_tile: jax.Array, start: Scalar, position: Scalar,
-         scale: float, last: int | None = None) -> Running:  # fmt: skip
+         scale: float, last: int | None = None, end: Scalar | None = None) -> Running:  # fmt: skip
     """Go on by the tile that begins at `start`: `q [h, w]`, `k_tile [kv, T, w]`, `v_tile [kv, T, n]`.
 
     The tiles may be values or references. Only positions below `position`, and above `position - last`, are seen; what
-    others hold, NaN even, has no effect. With bf16 caches a `q` that is rounded to bf16 is best given as bf16.
+    others hold, NaN even, has no effect. Where heads see different positions, `position` is int32 `[h, 1]`, and `end`
+    the first that none sees. With bf16 caches a `q` that is rounded to bf16 is best given as bf16.
     """
     largest, total, value = so_far
     (kv, length, n), h = v_tile.shape, qs[0].shape[0]
@@ -54,7 +55,7 @@ def tile(so_far: Running, qs: Values, k_tiles: Values, v_tile: jax.Array, start:
     new = jnp.maximum(largest, jnp.max(scores, axis=-1, keepdims=True))
     weights, fade = jnp.exp(scores - _lanes(new, length)), jnp.exp(largest - new)
     # A weight of zero is not enough for a value that may be NaN.
-    visible = _seen(lax.broadcasted_iota(jnp.int32, (length, n), 0), start, position, last)
+    visible = _seen(lax.broadcasted_iota(jnp.int32, (length, n), 0), start, position if end is None else end, last)
     blends = (_blend(of_head[i](weights), jnp.where(visible, v_tile[i], 0)) for i in range(kv))
     return new, total * fade + _folded(weights), value * _lanes(fade, n) + reduce(add, blends)[:h]
 

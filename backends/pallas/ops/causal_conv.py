@@ -6,6 +6,24 @@ import jax
 import jax.numpy as jnp
 
 
+def after_each(x: jax.Array, taps: jax.Array, state: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The same for consecutive tokens `x [T, c]` of one sequence, with `state [n - 1, c]` before the first.
+
+    Returns f32 `[T, c]` and the state after each, `[T, n - 1, c]`.
+    """
+    kept = x.astype(state.dtype).astype(jnp.float32)
+    past = [state[i : i + 1].astype(jnp.float32) for i in range(state.shape[0])]
+    past += [kept[t : t + 1] for t in range(len(kept))]
+    out, states = [], []
+    for t in range(len(kept)):
+        value = x[t : t + 1] * taps[-1:]
+        for i in range(state.shape[0]):
+            value = value + past[t + i] * taps[i : i + 1]
+        out.append(value)
+        states.append(jnp.concatenate(past[t + 1 : t + 1 + state.shape[0]]))
+    return jnp.concatenate(out), jnp.stack(states).astype(state.dtype)
+
+
 def causal_conv(x: jax.Array, taps: jax.Array, state: jax.Array) -> tuple[jax.Array, jax.Array]:
     """`x [B, c]`, `taps [n, c]` (the last meets `x`), `state [B, n - 1, c]` (oldest first), bf16 or f32.
 

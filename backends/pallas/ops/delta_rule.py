@@ -13,11 +13,12 @@ from jax.experimental import pallas as pl
 
 
 def delta_rule(q: jax.Array, k: jax.Array, v: jax.Array, decay: jax.Array, rate: jax.Array, S_ref: jax.Ref,
-               vectors: jax.Ref, out: jax.Ref, gates: jax.Ref) -> jax.Array:  # fmt: skip
+               vectors: jax.Ref, out: jax.Ref, gates: jax.Ref, *, consecutive: bool = False) -> jax.Array:  # fmt: skip
     """`q, k [B, kh, key]`, `v [B, h, val]`, `decay [B, h]` or `[B, h, key]`, `rate [B, h]`, `S_ref [B, h, key, val]`.
 
     All f32; consecutive v heads share a k head. S = exp(decay) S, S += k (rate (v - S^T k))^T, in place; returns
-    S^T q, `[B, h, val]`. The last three are buffers as `program.work` says.
+    S^T q, `[B, h, val]`. The last three are buffers as `program.work` says. `consecutive` rows are tokens of one
+    sequence: `S_ref` has one S more, which is what it was before the first, and then after each.
     """
     (b, kh, _), h = q.shape, v.shape[1]
     by_key = decay.ndim == 3
@@ -37,10 +38,10 @@ def delta_rule(q: jax.Array, k: jax.Array, v: jax.Array, decay: jax.Array, rate:
             i = j * kh // h
             asked, key = columns[:, i : i + 1], columns[:, kh + i : kh + i + 1]
             fade = columns[:, 2 * kh + j : 2 * kh + j + 1] if by_key else gate[:, j : j + 1]
-            S = S_ref[r, j] * fade
+            S = S_ref[r, j] * fade  # of the row before, where S_ref begins with one more
             change = gate[:, h + j : h + j + 1] * (out[r, j : j + 1] - jnp.sum(S * key, axis=0, keepdims=True))
             S += key * change
-            S_ref[r, j] = S
+            S_ref[r + consecutive, j] = S
             out[r, j : j + 1] = jnp.sum(S * asked, axis=0, keepdims=True)
 
     if b == 1:
