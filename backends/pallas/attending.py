@@ -10,7 +10,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from ...dsl.program import ir as p
-from . import transfers
+from . import places, transfers
 from .core import Core, following
 from .ops import attend as attention
 from .ops.rope import turns as rope_turns
@@ -51,16 +51,18 @@ def attend(op: p.Attend, core: Core) -> None:
         so_far = attention.tile(so_far, [q[row] for q in queries], keys, values, number * ring.tile, at[row], scale)
 
         @pl.when(i + ring.slots < total)
+        @jax.named_scope(places.next_scope(op))
         def _() -> None:
             transfers.start_tile(ring, i + ring.slots, slot, core)
 
         @pl.when(list_[i + 2] >> 16 != row)
+        @jax.named_scope(places.last_scope(op))
         def _() -> None:
             result[row] = attention.result(so_far)
 
         return following(slot, ring.slots), so_far
 
-    lax.fori_loop(0, total, tile, (jnp.int32(0), own(0)))
+    lax.fori_loop(0, total, jax.named_scope(places.tiles_scope(op))(tile), (jnp.int32(0), own(0)))
 
 
 def _attend_consecutive(op: p.Attend, core: Core) -> None:

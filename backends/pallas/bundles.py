@@ -94,13 +94,17 @@ def dump(command: Sequence[str], folder: Path, timeout: float) -> None:
             process.communicate()
 
 
-def count(folder: Path, trips: Mapping[str, float] | None = None, kernel: str = "") -> Bundles:
+def count(
+    folder: Path, trips: Mapping[str, float] | None = None, kernel: str = "",
+    branches: Mapping[str, float] | None = None,
+) -> Bundles:  # fmt: skip
     """Count the bundles that a call executes, from what `dump` left in a folder.
 
     Loops between constants count themselves. `trips` says of other loops, and of branches, how often they run in *one
     call* in all, by a named scope that begins inside the loop's body or the branch: for a loop over cache tiles in 16
     of 64 layers `{"full": 16, "tile": 16 * tiles}`. A branch that is not named is counted as often as what it is in.
-    `kernel` chooses one by its name or the beginning of it.
+    `branches` says the same of branches that the compiler may have made predicated instructions of: then they count as
+    often as what they are in. `kernel` chooses one by its name or the beginning of it.
 
     Raises UncountableError.
     """
@@ -110,6 +114,7 @@ def count(folder: Path, trips: Mapping[str, float] | None = None, kernel: str = 
     schedule = _name(plain, marked) if exact else marked
     hints = dict(trips or {})
     _check(schedule, hints)
+    hints |= _branched(schedule, hints, branches or {})
     rows = tuple(_rows(schedule, 1, 0, True, hints))
     return Bundles(round(sum(row.total for row in rows)), sum(row.bundles for row in rows), rows, exact)
 
@@ -127,6 +132,13 @@ def _check(schedule: Region, hints: Mapping[str, float]) -> None:
             raise UncountableError(f"`{name}` begins outside of loops and branches")
         if twice := sorted(hints.keys() & set(found[0].scopes) - {name}):
             raise UncountableError(f"`{name}` and `{twice[0]}` begin in the same region")
+
+
+def _branched(schedule: Region, hints: Mapping[str, float], branches: Mapping[str, float]) -> dict[str, float]:
+    """Of what may be branches, those that are: the scope is the first to begin in one."""
+    found = [region.scopes for region in schedule.all if region.kind == "branch" and region.scopes]
+    return {scopes[0]: branches[scopes[0]] for scopes in found
+            if scopes[0] in branches and not hints.keys() & set(scopes)}  # fmt: skip
 
 
 def _rows(region: Region, around: float, depth: int, known: bool, hints: Mapping[str, float]) -> list[Row]:

@@ -15,6 +15,7 @@ from jax.experimental import pallas as pl
 from ...dsl.model import ir as m
 from ...dsl.program import ir as p
 from .peers import Cores, Ref, Scalar
+from .tape import Starts, starting
 
 type Counters = dict[str, tuple[Scalar, ...]]
 
@@ -26,6 +27,7 @@ class Core:
     `refs` holds buffers, arrays and outputs by name; `counters` a ring's waited slot, started transfer and its slot,
     or the parity of a set of exchange buffers. `layer` counts from the first; `index` counts the layers that run the
     part at hand, `slot` is the expert's at hand. `arrived` are slots and rows of the tiles that were last waited for.
+    `starts` says by an op's `id` what it starts.
     """
 
     program: p.Program
@@ -40,8 +42,10 @@ class Core:
     arrived: list[tuple[Scalar, int]] = field(factory=list)
     scope: dict[str, Any] = field(factory=dict)
     alternatives: dict[str, tuple[int, int]] = field(factory=dict)
+    starts: dict[int, Starts] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
+        self.starts = starting(self.program)
         for op in self.program.body:
             if isinstance(op, p.Layers):
                 for choice in op.choices:

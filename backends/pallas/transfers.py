@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from ...dsl.model import ir as m
 from ...dsl.program import ir as p
 from .core import Core, following, remainder, when
 from .peers import Scalar
-from .tape import KIND_BITS, kinds
+from .tape import IDLE, KIND_BITS, kinds
 
 
 def start(op: p.Start, core: Core) -> None:
@@ -22,15 +23,22 @@ def start(op: p.Start, core: Core) -> None:
     ring = core.program.rings[op.ring]
     waited, started, slot = core.counters[op.ring]
     sizes = kinds(core.program, op.ring)
-    table = core.refs[f"table of {op.ring}"]
-    for _ in range(op.count):
+    table, starts = core.refs[f"table of {op.ring}"], core.starts[id(op)]
+    for i, counts in enumerate(starts.counts):
         entry = table[started]
-        first = pl.multiple_of((entry >> KIND_BITS) * 8, 8)
-        for kind, rows in enumerate(sizes):
-            when((entry & ((1 << KIND_BITS) - 1)) == kind, lambda rows=rows, at=slot, first=first: _tile(
-                core, op.ring, first, rows, at).start())  # fmt: skip
+        first, kind = pl.multiple_of((entry >> KIND_BITS) * 8, 8), entry & ((1 << KIND_BITS) - 1)
+        for rows in counts:
+            if rows == IDLE:
+                continue
+            with jax.named_scope(starts.scope(i, rows)):
+                act = partial(_start_tile, core, op.ring, first, rows, slot)
+                when(len(counts) == 1 or kind == sizes.index(rows), act)
         started, slot = started + 1, following(slot, ring.slots)
     core.counters[op.ring] = (waited, started, slot)
+
+
+def _start_tile(core: Core, ring: str, first: Scalar, rows: int, slot: Scalar) -> None:
+    _tile(core, ring, first, rows, slot).start()
 
 
 def _tile(core: Core, ring: str, first: Scalar, rows: int, slot: Scalar) -> Any:

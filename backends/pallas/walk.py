@@ -15,12 +15,19 @@ from .core import Core
 from .dots import dot
 from .evaluate import put, store
 from .peers import Scalar, barrier
+from .places import LAYERS, mark, part_scope, scope
 
 
 def emit(ops: Sequence[p.Op], core: Core) -> None:
-    """Op after op."""
+    """Op after op, each in a scope by which failures and schedules name it; scopes are no instructions."""
     for op in ops:
-        _EMIT[type(op)](op, core)
+        name = scope(op, core.place)
+        with jax.named_scope(name):
+            try:
+                _EMIT[type(op)](op, core)
+            except Exception as e:
+                mark(e, name)
+                raise
 
 
 def _repeat(op: p.Repeat, core: Core) -> None:
@@ -42,9 +49,10 @@ def _layers(op: p.Layers, core: Core) -> None:
     def body(layer: jax.Array, carry: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
         core.restore(keys, carry)
         core.layer = layer
-        for choice in op.choices:
-            _choice(choice, core)
-        return core.threaded(keys)
+        with jax.named_scope(LAYERS):
+            for choice in op.choices:
+                _choice(choice, core)
+            return core.threaded(keys)
 
     core.restore(keys, lax.fori_loop(1, op.stop - op.start + 1, body, core.threaded(keys)))
     core.place, core.layer, core.index = "step", op.stop - op.start + 1, 0
@@ -58,8 +66,10 @@ def _choice(choice: p.Choice, core: Core) -> None:
 
     def run(place: str, ops: Sequence[p.Op], carry: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
         core.restore(keys, carry)
-        core.place, core.index = place, table[core.layer, 2 * choice.position + 1]
-        emit(ops, core)
+        core.place = place
+        with jax.named_scope(part_scope(place)):
+            core.index = table[core.layer, 2 * choice.position + 1]
+            emit(ops, core)
         return core.threaded(keys)
 
     branches: list[Callable[[tuple[Scalar, ...]], tuple[Scalar, ...]]] = [

@@ -42,6 +42,7 @@ def main(argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--target", metavar="T", help="only schedules for this target; without one, an unsharded one")
+    parser.add_argument("--compile", action="store_true", help="compile each schedule, and show what it takes then")
     return check(parsed(parser, argv))
 
 
@@ -110,14 +111,14 @@ def examine(source: Source, args: argparse.Namespace, answer: Answer) -> None:
             continue
         if args.schedule in (None, schedule.name) and args.target in (None, schedule.target.name):
             resized = instance is not definition.instances[key[0]]
-            _report(schedule, instance, resized, answer)
+            _report(schedule, instance, resized, answer, args.compile)
             _program(schedule, instance, resized, answer)
     if answer.schedules or answer.status or not (args.schedule or args.target):
         return
     if args.schedule:
         answer.found.append(none_chosen(definition, args.file, *(x for x in (args.schedule, args.target) if x)))
     else:
-        _unsharded(definition, instances, args.target, answer)
+        _unsharded(definition, instances, args.target, answer, args.compile)
 
 
 def resolved(source: Source, args: argparse.Namespace, found: list[Diagnostic]) -> (
@@ -153,9 +154,10 @@ def _resize(
     found.extend(sink.found)
 
 
-def _report(schedule: Schedule, instance: Instance, resized: bool, answer: Answer) -> None:
+def _report(schedule: Schedule, instance: Instance, resized: bool, answer: Answer, compile_: bool) -> None:
     """A schedule's figures; at other sizes than the text's, a schedule that does not divide them is left out."""
     from ..report import report
+    from .compiled import compiled
 
     why = misfits(schedule, instance) if resized else []
     if why:
@@ -163,7 +165,7 @@ def _report(schedule: Schedule, instance: Instance, resized: bool, answer: Answe
         answer.schedules.append({"name": schedule.name, "model": schedule.model.name, "not_applicable": why})
         return
     sink = Sink(answer.found)
-    made = report.report(schedule, instance, sink)
+    made = report.report(schedule, instance, sink, compiled(schedule, instance, answer.found) if compile_ else None)
     answer.texts.append(report.as_text(made))
     answer.schedules.append(report.as_json(made))
 
@@ -185,7 +187,9 @@ def misfits(schedule: Schedule, instance: Instance) -> list[str]:
     return [] if check_shares(schedule, instance, tried) else [d.message for d in tried.found]
 
 
-def _unsharded(definition: Definition, instances: dict[str, Instance], target: str, answer: Answer) -> None:
+def _unsharded(
+    definition: Definition, instances: dict[str, Instance], target: str, answer: Answer, compile_: bool
+) -> None:
     """What the models need of one core of a target that no schedule of theirs is for."""
     from ..schedule.ir import bare
     from ..schedule.targets import targets
@@ -199,7 +203,7 @@ def _unsharded(definition: Definition, instances: dict[str, Instance], target: s
     for name in definition.main:
         if name in instances:
             made = bare(instances[name].model, targets[target], max(contexts, default=4096))
-            _report(made, instances[name], False, answer)
+            _report(made, instances[name], False, answer, compile_)
 
 
 def none_chosen(definition: Definition, file: str, *asked: str) -> Diagnostic:

@@ -238,7 +238,7 @@ def expert_bank(build: Build, place: str, node: m.Experts, slots: int, routes: s
     )
     over, most = sharded_over(build, weights[products[0][0]].shape[0]), min(count, build.rows * top)
     array = f"bank {place}"
-    build.banks[name] = p.Bank(name, place, array, slots, products, layout, routes, count, most, over, node.span)
+    build.banks[name] = p.Bank(name, place, array, slots, products, layout, routes, count, top, most, over, node.span)
     return build.banks[name]
 
 

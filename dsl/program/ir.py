@@ -136,7 +136,8 @@ class Bank:
     """The experts of a part on one core: `count` in HBM, each as `layout` says, and `slots` for those that are chosen.
 
     `products` are the weights multiplied together, the innermost first; `routes` is the buffer of all experts'
-    weights. At most `most` are chosen. Experts are shared out over `axes` of the mesh.
+    weights. A row chooses `top`, and all rows at most `most` of this core's. Experts are shared out over `axes` of the
+    mesh.
     """
 
     name: str
@@ -147,6 +148,7 @@ class Bank:
     layout: ExpertLayout
     routes: str
     count: int
+    top: int
     most: int
     axes: tuple[str, ...]
     span: Span = field(repr=False, eq=False)

@@ -6,6 +6,7 @@ from math import prod
 
 from attrs import frozen
 
+from ..report.chance import distinct, largest_group
 from . import ir as p
 from .tiles import WIDTH
 
@@ -53,19 +54,35 @@ def tapes(program: p.Program) -> dict[str, Tape]:
 def own_bytes(program: p.Program, product: p.Product) -> int:
     """One core's share of a product's weights in one layer."""
     weights = program.instance.model.weights
-    elements = sum(prod(program.shares.weight_shape(weights[name])) for name in product.weights)
-    return elements * product.tiling.bits // 8
+    shapes = [program.shares.weight_shape(weights[name]) for name in product.weights]
+    if product.piece:
+        # Of each head's rows the values' are one piece, the keys' the other.
+        values = program.products[f"{product.name.rpartition(' ')[0]} expand"].widths[0]
+        heads = sum(run.count * run.blocks for run in product.tiling.runs)
+        rows = values if product.piece == "expand" else shapes[0][0] // heads - values
+        shapes = [(heads * rows, shapes[0][1])]
+    return sum(map(prod, shapes)) * product.tiling.bits // 8
+
+
+def fetched(program: p.Program, bank: p.Bank) -> float:
+    """Experts that the core with most of them fetches in a layer, as expected were routing uniform."""
+    groups = program.schedule.ways(bank.axes)
+    experts = bank.count * groups
+    chosen = distinct(experts, bank.top, program.rows)
+    return largest_group(experts, groups, round(chosen))
 
 
 def reads(program: p.Program) -> tuple[Moved, ...]:
     """What comes in: caches whole, as at a full context; padding has lines of its own."""
-    made, arrays = tapes(program).values(), program.arrays
+    made, arrays, banks = tapes(program).values(), program.arrays, program.banks.values()
     looked_up = ((arrays[op.table], times) for op, times in runs(program) if isinstance(op, p.Lookup))
     caches = kept(arrays, "cache")
     unused = sum(_unused(program, array) for array in arrays.values() if array.kind == "cache")
     found = (
         Moved("weights", sum(tape.own for tape in made)),
         Moved("padding of tapes", sum(tape.padding for tape in made)),
+        Moved("experts, on the core with most", round(sum(_experts(program, bank, padding=False) for bank in banks))),
+        Moved("padding of experts", round(sum(_experts(program, bank, padding=True) for bank in banks))),
         Moved("vectors", kept(arrays, "vectors")),
         Moved("rows of tables", sum(program.rows * times * array_bytes(a) // a.shape[0] for a, times in looked_up)),
         Moved("states", kept(arrays, "state")),
@@ -73,6 +90,12 @@ def reads(program: p.Program) -> tuple[Moved, ...]:
         Moved("padding of caches", unused),
     )
     return tuple(line for line in found if line.bytes)
+
+
+def _experts(program: p.Program, bank: p.Bank, padding: bool) -> float:
+    each = bank.layout.padding if padding else bank.layout.nbytes - bank.layout.padding
+    layers = sum(bank.part in parts for parts in program.layer_parts.values())
+    return layers * fetched(program, bank) * each
 
 
 def writes(program: p.Program) -> tuple[Moved, ...]:

@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ..diagnostics import Sink
 from ..model.instance import Instance
+from ..program.bill import Bill, Line, gib, mib
 from ..schedule.ir import Schedule
 from ..schedule.shares import Shares
-from .bill import Bill, bill, check_capacity, gib, mib
+from .capacity import charge, check_capacity
 from .traffic import Traffic, traffic
 
 
 @frozen
 class ScheduleReport:
-    """One schedule, its counts at each number of rows."""
+    """One schedule, its counts at each number of rows; `measured` is VMEM as compiled, where it was."""
 
     schedule: Schedule
     rows: tuple[tuple[Traffic, Bill], ...]
     padding: tuple[str, ...]
+    measured: Mapping[int, int | None] = field(factory=dict)
 
 
-def report(schedule: Schedule, instance: Instance, sink: Sink) -> ScheduleReport:
-    """The counts, and diagnostics where a capacity is exceeded."""
+def report(
+    schedule: Schedule, instance: Instance, sink: Sink, measured: Mapping[int, int | None] | None = None
+) -> ScheduleReport:
+    """The counts, and diagnostics where a capacity is exceeded; what was `measured` needs no warning."""
+    measured = measured or {}
     shares = Shares(schedule, instance)
-    found = tuple((traffic(shares, rows), bill(shares, rows)) for rows in schedule.rows)
-    for counts, charged in found:
+    counted = [(rows, traffic(shares, rows)) for rows in schedule.rows]
+    found = tuple((counts, charge(shares, rows, counts)) for rows, counts in counted)
+    for _, charged in sorted(found, key=lambda each: -each[1].rows):
         before = len(sink.found)
-        check_capacity(shares, charged, counts.held_bytes, sink)
+        check_capacity(shares, charged, sink, charged.rows in measured)
         if len(sink.found) > before:
-            break  # more rows only need more
-    return ScheduleReport(schedule, found, _padding(shares))
+            break  # fewer rows need less; what fits most of them fits all
+    return ScheduleReport(schedule, found, _padding(shares), measured)
 
 
 def _padding(shares: Shares) -> tuple[str, ...]:
@@ -72,13 +79,26 @@ def as_text(found: ScheduleReport) -> str:
     lines.append("  rows  HBM held   read a step  roofline    VMEM")
     for counts, charged in found.rows:
         read, floor = f"{counts.read_bytes / 1e9:8.3f} GB", f"{counts.floor_seconds * 1e3:7.3f} ms"
-        vmem = f"{mib(charged.total)} of {mib(charged.limit)}"
-        lines.append(f"  {counts.rows:4}  {gib(counts.held_bytes):>9}  {read}  {floor}  {vmem}")
+        vmem = f"{mib(charged.total)} of {mib(charged.limit)}{', an estimate' * charged.estimated}"
+        if (size := found.measured.get(counts.rows)) is not None:
+            vmem += f", compiled {mib(size)}"
+        lines.append(f"  {counts.rows:4}  {gib(charged.held):>9}  {read}  {floor}  {vmem}")
     counts, charged = found.rows[0]
-    for title, parts in (("HBM", counts.held), ("read", counts.read), ("VMEM", charged.lines)):
-        words = [f"{x.name} {_size(x.bytes)}" + (f" ({x.why})" if x.why else "") for x in parts]
-        lines.append(f"  {title} at {counts.rows} row{'s' * (counts.rows > 1)}: {', '.join(words)}")
+    where = f" (at its peak, in {charged.peak})" if charged.peak else ""
+    parts = {"HBM": charged.hbm, "read": counts.read, f"VMEM{where}": charged.lines, "SMEM": charged.smem}  # fmt: skip
+    for title, shown in parts.items():
+        if shown:
+            lines.append(f"  {title} at {counts.rows} row{'s' * (counts.rows > 1)}: {', '.join(_largest(shown))}")
     return "\n".join(lines)
+
+
+def _largest(lines: Sequence[Line]) -> list[str]:
+    """Those that matter in words, the rest as one."""
+    total = sum(line.bytes for line in lines)
+    shown = [line for line in lines if line.bytes * 100 >= total]
+    words = [f"{x.name} {_size(x.bytes)}" + (f" ({x.why})" if x.why else "") for x in shown]
+    rest = [line.bytes for line in lines if line.bytes * 100 < total]
+    return [*words, f"{len(rest)} more {_size(sum(rest))}"] if rest else words
 
 
 def _size(size: int) -> str:
@@ -99,13 +119,18 @@ def as_json(found: ScheduleReport) -> dict[str, Any]:
         "rows": [
             {
                 "rows": counts.rows,
-                "hbm_bytes": {x.name: x.bytes for x in counts.held} | {"total": counts.held_bytes},
+                "hbm_bytes": {x.name: x.bytes for x in charged.hbm} | {"total": charged.held},
                 "read_bytes": {x.name: x.bytes for x in counts.read} | {"total": counts.read_bytes},
                 "flops": counts.flops,
                 "roofline_seconds": counts.floor_seconds,
                 "bound": counts.bound,
                 "vmem_bytes": {x.name: x.bytes for x in charged.lines} | {"total": charged.total},
                 "vmem_limit_bytes": charged.limit,
+                "vmem_peak": charged.peak,
+                "vmem_estimated": charged.estimated,
+                "vmem_compiled_bytes": found.measured.get(counts.rows),
+                "smem_bytes": {x.name: x.bytes for x in charged.smem} | {"total": charged.scalars},
+                "semaphore_bytes": {x.name: x.bytes for x in charged.semaphores},
             }
             for counts, charged in found.rows
         ],

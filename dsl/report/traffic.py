@@ -11,17 +11,9 @@ from ..model.instance import Instance
 from ..model.ops import find
 from ..model.rules import Operands
 from ..model.shapes import Poly
+from ..program.bill import Line
 from ..schedule.shares import Shares
 from .chance import distinct, largest_group
-
-
-@frozen
-class Line:
-    """A share of a total, in bytes, with the arithmetic in words."""
-
-    name: str
-    bytes: int
-    why: str = ""
 
 
 @frozen

@@ -135,6 +135,7 @@ def diagnostics(case: Case, folder: Path) -> tuple[list[Diagnostic], dict[str, s
     size = {name: int(value) for name, _, value in [given["size"].partition("=")]} if "size" in given else {}
     answer = Answer()
     args = Namespace(
+        compile=False,
         file="main.mks",
         config=config and Path(config.name),
         checkpoint=None,

@@ -129,7 +129,7 @@ def _scaled(operand: _Spread, ref: Ref, product: ExpertProduct, block: Block, co
             partial = _dot(operand.part(first + at, count), w[:, own])
             parts = [partial[b * OCTET : (b + 1) * OCTET] * scales[:, own] for b in range(operand.rows)]
             sums = [a + b for a, b in zip(sums, parts, strict=True)] if sums else parts
-    whole = _summed(sums)
+    whole = jnp.concatenate([_summed(sums[i : i + OCTET]) for i in range(0, operand.rows, OCTET)], axis=0)
     return whole if divisor == 1 else whole * (1 / divisor)
 
 

@@ -33,8 +33,9 @@ def mix(banks: jax.Ref, x: jax.Array, folded: jax.Array, *, eps: float, used: ja
         product, square = (jnp.expand_dims(each, axis) for each in _sums(_bank(banks, i), factors, b))
         return jnp.where(place == i, product, so_far[0]), jnp.where(place == i, square, so_far[1])
 
+    product, square = lax.fori_loop(0, used, see, (none, none))
     # Sums across lanes take long, but those of all banks together no longer than one.
-    scores = jnp.where(place < used, _scores(*lax.fori_loop(0, used, see, (none, none)), d, eps), -jnp.inf)
+    scores = jnp.where(place < used, _scores(product, square, d, eps), -jnp.inf)
     own_score = _scores(*_sums(own, factors, b), d, eps)
     largest = jnp.maximum(jnp.max(scores, axis), own_score)
     weights, own_weight = jnp.exp(scores - jnp.expand_dims(largest, axis)), jnp.exp(own_score - largest)

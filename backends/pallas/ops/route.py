@@ -225,7 +225,7 @@ def weight_of(weights: jax.Array | jax.Ref, expert: jax.Array | int) -> jax.Arra
     """An expert's weight in each row, `[B, 1]`, of `weights [B, n]`, a value or a reference to one in VMEM."""
     n = weights.shape[-1]
     if isinstance(weights, jax.Ref) and n % _LANES == 0:
-        start = pl.multiple_of(expert >> _LANE_BITS << _LANE_BITS, _LANES)
+        start = pl.multiple_of(jnp.int32(expert) >> _LANE_BITS << _LANE_BITS, _LANES)
         weights, expert = weights[:, pl.ds(start, _LANES)], expert & (_LANES - 1)
     place = lax.broadcasted_iota(jnp.int32, weights.shape, 1)
     return jnp.sum(jnp.where(place == expert, weights[...], 0.0), axis=-1, keepdims=True)

@@ -1,17 +1,15 @@
-"""A first VMEM bill: what a schedule's statements ask for, padded as the compiler charges it."""
+"""A bill where there is no Program: what a schedule's statements ask for, padded as the compiler charges it."""
 
 from __future__ import annotations
 
-from attrs import frozen
-
-from ..diagnostics import Label, Sink
 from ..model import ir as m
 from ..model.facts import Facts
-from ..schedule.ir import Prefetch, Reduce, Schedule
+from ..program.bill import Bill, Line, mib
+from ..schedule.ir import Prefetch, Reduce
 from ..schedule.shares import Shares
 from ..schedule.targets import padded_bytes
 from ..source import Span
-from .traffic import Line
+from .traffic import Traffic
 
 # A weight that no stream carries goes through two tiles of this size.
 TILE = 2_621_440
@@ -19,34 +17,16 @@ TILE = 2_621_440
 TILES, TILE_TOKENS = 2, 256
 
 
-@frozen
-class Bill:
-    """Lines of VMEM, largest first; `spans` says where each comes from."""
-
-    rows: int
-    lines: tuple[Line, ...]
-    spans: dict[str, Span]
-    limit: int
-
-    @property
-    def total(self) -> int:
-        """All that is live at once, at most."""
-        return sum(line.bytes for line in self.lines)
-
-
-def bill(shares: Shares, rows: int) -> Bill:
-    """The bill at one number of rows (the largest span's rows, if that is more)."""
+def estimate(shares: Shares, rows: int, counts: Traffic) -> Bill:
+    """The bill at one number of rows (the largest span's rows, if that is more); HBM is what `counts` holds."""
     schedule = shares.schedule
     tokens = max(rows, max(schedule.spans))
     facts = shares.facts
-    spans: dict[str, Span] = {}
     lines: list[Line] = []
 
     def add(name: str, size: int, why: str, span: Span | None) -> None:
         if size:
-            lines.append(Line(name, size, why))
-            if span is not None:
-                spans[name] = span
+            lines.append(Line(name, size, why, "", span))
 
     for stream in schedule.streams:
         add(f"stream {stream.name}", stream.slots * stream.slot, f"{stream.slots} slots x {mib(stream.slot)}",
@@ -76,7 +56,9 @@ def bill(shares: Shares, rows: int) -> Bill:
     add("values", _values(shares, facts, tokens), f"{tokens} rows of the largest part and what is carried", None)
     add("collectives", sum(_message(r, shares, facts, tokens) for r in schedule.reduces), "two sets of slots", None)
     lines.sort(key=lambda line: -line.bytes)
-    return Bill(rows, tuple(lines), spans, int(schedule.target.vmem.value))
+    target = schedule.target
+    return Bill(rows, tuple(lines), (), (), (), counts.held, int(target.vmem.value), int(target.smem.value),
+                int(target.hbm.value), estimated=True)  # fmt: skip
 
 
 def _width(state: m.State) -> int:
@@ -133,52 +115,3 @@ def _message(reduce: Reduce, shares: Shares, facts: Facts, tokens: int) -> int:
     width = max(shares.instance.length(shares.schedule.model.weights[p.weight].shape[-2]) for p in products)
     slots = shares.schedule.cores if reduce.by == "direct" else 2
     return 2 * slots * padded_bytes((tokens, width), reduce.wire)
-
-
-def check_capacity(shares: Shares, found: Bill, held: int, sink: Sink) -> None:
-    """Refuse what does not fit, with the bill and what would."""
-    schedule = shares.schedule
-    if held > schedule.target.hbm.value:
-        limit = int(schedule.target.hbm.value)
-        sink.report("E302", f"`{schedule.name}` needs {gib(held)} of HBM a core at rows = {found.rows}; "
-                    f"a {schedule.target.name} core has {gib(limit)}", schedule.span)  # fmt: skip
-    if found.total <= found.limit:
-        return
-    labelled = [(found.spans[line.name], f"{line.why} = {mib(line.bytes)}") for line in found.lines
-                if line.name in found.spans]  # fmt: skip
-    first, *others = labelled or [(schedule.span, "")]
-    words = " + ".join(f"{line.name} {line.bytes / (1 << 20):.1f}" for line in found.lines)
-    sink.report("E301", f"`{schedule.name}` needs {mib(found.total)} of VMEM at rows = {found.rows}; "
-                f"a {schedule.target.name} core has {mib(found.limit)}", first[0], first[1],
-                others=tuple(Label(span, text) for span, text in others), notes=(f"bill (MiB): {words}",),
-                helps=_fitting(shares, found))  # fmt: skip
-
-
-def _fitting(shares: Shares, found: Bill) -> tuple[str, ...]:
-    """The deepest ring that fits; or that none does. A ring's bytes are its slots times one slot."""
-    schedule = shares.schedule
-    for stream in schedule.streams:
-        slots = stream.slots - -(-(found.total - found.limit) // stream.slot)
-        if slots > 0:
-            total = found.total - (stream.slots - slots) * stream.slot
-            return (f"slots = {slots} for `{stream.name}` fits ({mib(total)})",)
-    return (_rows_that_fit(schedule, shares, found),)
-
-
-def _rows_that_fit(schedule: Schedule, shares: Shares, found: Bill) -> str:
-    for rows in sorted(schedule.rows, reverse=True):
-        if rows < found.rows and bill(shares, rows).total <= found.limit:
-            return f"rows = {rows} fits; at {found.rows} no depth of a ring alone does"
-    return "no depth of a ring alone makes it fit"
-
-
-def mib(size: int) -> str:
-    """`2.50 MiB`."""
-    return f"{size / (1 << 20):.2f} MiB"
-
-
-def gib(size: int) -> str:
-    """`94.7 GiB`; less than one in MiB."""
-    if size < 1 << 30:
-        return f"{size / (1 << 20):.1f} MiB"
-    return f"{size / (1 << 30):.1f} GiB"

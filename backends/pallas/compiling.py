@@ -1,0 +1,87 @@
+"""A Program's whole step, compiled for the machine of its schedule: what it takes, and what XLA copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from math import prod
+
+import jax
+from attrs import frozen
+
+from ...dsl.diagnostics import Diagnostic, Label, MksError
+from ...dsl.program import ir as p
+from . import hlo
+from .ahead import Compiled, Machine, compile_ahead, machine
+from .call import Flavour, operands, states
+from .failures import diagnose, explain_failure
+from .places import place_of
+from .sharded import arguments, axes, jitted, sizes
+
+_HLO_TYPES = {"float32": "f32", "bfloat16": "bf16", "int32": "s32"}
+
+
+@frozen
+class Step:
+    """A compiled step. Bytes of one core: `vmem` is what the compiler used, `hbm` what is held while it runs."""
+
+    program: p.Program
+    machine: Machine
+    compiled: Compiled
+    vmem: int
+    hbm: int
+
+
+def compile_step(program: p.Program) -> Step:
+    """Compile kernel and commit for all cores of the schedule's mesh.
+
+    Raises MksError: as `ahead.machine` does; E503 to E505 where the compiler refuses, with the place in the definition,
+    and what it raised as the cause; E507 where it copies a weight, state or cache.
+    """
+    here = machine(program.schedule.target, program.schedule.topology)
+    named = dict(zip(axes(program), sizes(program), strict=True))
+    mesh = here.mesh(named)
+    flavour = Flavour(vmem=int(program.schedule.target.vmem.value))
+    try:
+        with _whole_tracebacks():
+            made = compile_ahead(jitted(program, flavour, mesh), arguments(program, mesh), here, named)
+    except MksError:
+        raise
+    except Exception as e:  # whatever the compiler raises, it is about this step
+        found = place_of(e, program)
+        raise MksError([diagnose(explain_failure(e), found.span, found.part)]) from e
+    if moved := copies(program, made.hlo):
+        at = Label(program.schedule.span)
+        raise MksError([
+            Diagnostic("E507", f"the compiled step copies {move.source or 'an operand'} each time it runs", at,
+                       notes=(str(move), "this is a fault of mks, not of the definition"))
+            for move in moved
+        ])  # fmt: skip
+    vmem = max(kernel.vmem for kernel in hlo.kernels(made.hlo))
+    return Step(program, here, made, vmem, made.memory.total)
+
+
+@contextmanager
+def _whole_tracebacks() -> Iterator[None]:
+    """Keep JAX's own frames in tracebacks: they know in which scope an operation is that cannot be lowered."""
+    before = jax.config.jax_traceback_filtering
+    jax.config.update("jax_traceback_filtering", "off")
+    try:
+        yield
+    finally:
+        jax.config.update("jax_traceback_filtering", before)
+
+
+def copies(program: p.Program, text: str) -> tuple[hlo.Move, ...]:
+    """Moves of whole operands in compiled HLO: of their shapes, or as large as the smallest tape, table or cache."""
+    given = operands(program) | states(program)
+    shapes = {(_HLO_TYPES.get(a.dtype.name, a.dtype.name), _squeezed(a.shape)) for a in given.values()}
+    large = {a.name for a in program.arrays.values() if a.kind in ("table", "cache", "bank")}
+    held = [a for name, a in given.items() if name.startswith("tape ") or name.removeprefix("array ") in large]
+    least = min((prod(a.shape) * a.dtype.itemsize for a in held), default=0)
+    return tuple(move for move in hlo.moves(text)
+                 if move.nbytes >= least or (move.array.dtype, _squeezed(move.array.shape)) in shapes)  # fmt: skip
+
+
+def _squeezed(shape: Iterable[int]) -> tuple[int, ...]:
+    return tuple(n for n in shape if n != 1)

@@ -1,0 +1,49 @@
+"""A step's bundles, from schedules that other processes make. As a program: compile a pickled Program."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from ...dsl.diagnostics import Diagnostic, MksError
+from ...dsl.program import ir as p
+from .bundles import Bundles, UncountableError, count, dump
+from .places import branches, trips
+
+_TIMEOUT = 600.0
+
+
+def count_step(program: p.Program, timeout: float = _TIMEOUT) -> Bundles:
+    """What a step executes, with full caches; takes two processes, each several times as long as compiling.
+
+    Raises MksError: E506 where the schedule cannot be counted, or a process fails or takes longer than `timeout`, in
+    seconds.
+    """
+    with tempfile.TemporaryDirectory(prefix="mks-bundles-") as name:
+        folder = Path(name)
+        given = folder / "program"
+        given.write_bytes(pickle.dumps(program, protocol=5))
+        try:
+            dump([sys.executable, "-m", __name__, str(given)], folder, timeout)
+            kernel = f"{program.schedule.model.name}_{program.schedule.name}"
+            return count(folder, trips(program), kernel, branches(program))
+        except UncountableError as e:
+            raise MksError([_uncounted(program, str(e))]) from e
+        except subprocess.CalledProcessError as e:
+            raise MksError([_uncounted(program, str(e.output).strip().rpartition("\n")[2])]) from e
+        except subprocess.TimeoutExpired as e:
+            raise MksError([_uncounted(program, f"no schedule after {timeout:g} s")]) from e
+
+
+def _uncounted(program: p.Program, why: str) -> Diagnostic:
+    return Diagnostic("E506", f"the bundles of `{program.schedule.name}` cannot be counted", notes=(why,),
+                      helps=("`--no-bundles` leaves them out",))  # fmt: skip
+
+
+if __name__ == "__main__":
+    from .compiling import compile_step
+
+    compile_step(pickle.loads(Path(sys.argv[1]).read_bytes()))

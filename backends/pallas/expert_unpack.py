@@ -1,0 +1,57 @@
+"""Routed experts as matrices again, in JAX: what packing did, undone and decoded."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ...dsl.program.expert_layout import OCTET, Block, ExpertLayout, ExpertProduct
+from . import unpack
+
+_TWICE = (0, 1, 2, 3, 4, 6, 8, 12)  # twice what a code without its sign means
+
+
+def expert_matrices(rows: jax.Array, layout: ExpertLayout, dtype: jnp.dtype) -> tuple[jax.Array, ...]:
+    """int32 `[…, layout.rows, 512]` as the layout's matrices in order, `[…, width, inputs]` each, without padding."""
+    found = []
+    for product in layout.products:
+        if product.group:
+            blocks = [_decoded(rows, product, block) for block in product.blocks]
+            whole = jnp.concatenate(blocks, axis=-2)
+        else:
+            own = lax.slice_in_dim(rows, product.row, product.row + product.tiling.rows, axis=rows.ndim - 2)
+            whole = unpack.matrix(
+                own, product.tiling, jnp.dtype({"bf16": jnp.bfloat16, "f32": jnp.float32}[layout.codec])
+            )
+        at = 0
+        for width in product.widths:
+            found.append(whole[..., at : at + width, : product.inputs].astype(dtype))
+            at += width
+    return tuple(found)
+
+
+def _decoded(rows: jax.Array, product: ExpertProduct, block: Block) -> jax.Array:
+    """A block's weights, f32 `[…, columns, padded inputs]`."""
+    codes = _nibbles(rows[..., block.row : block.row + block.rows, :])
+    scales = jnp.concatenate([_octet(rows, product, block.octet + i) for i in range(product.octets(block.fold))], -2)
+    scales = scales[..., : codes.shape[-2] // product.group, :]
+    sign = 1 - (codes >> 3 << 1)
+    values = (jnp.asarray(_TWICE)[codes & 7] * sign).astype(jnp.float32) * 0.5
+    values *= jnp.repeat(scales, product.group, axis=-2)
+    lead, n = values.shape[:-2], values.ndim - 2
+    pieces = values.reshape(*lead, values.shape[-2], block.fold, block.columns)
+    return pieces.transpose(*range(n), n + 2, n + 1, n).reshape(*lead, block.columns, -1)
+
+
+def _octet(rows: jax.Array, product: ExpertProduct, octet: int) -> jax.Array:
+    """An octet's scales, f32 `[…, 8, 512]`; the byte of one is its exponent."""
+    row, byte = product.place(octet)
+    bytes_ = (rows[..., row : row + OCTET, :] >> 8 * byte) & 0xFF
+    return lax.bitcast_convert_type(bytes_ << 23, jnp.float32)
+
+
+def _nibbles(words: jax.Array) -> jax.Array:
+    """`[…, n, 512]` words as rows of four bits each, `[…, 8 * n, 512]`, the lowest first."""
+    shifts = jnp.arange(0, 32, 4, dtype=jnp.int32)[:, None]
+    return ((words[..., None, :] >> shifts) & 15).reshape(*words.shape[:-2], -1, words.shape[-1])

@@ -1,0 +1,128 @@
+"""What of a schedule would fit: values found by search, each checked as the schedule itself is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import evolve
+
+from ..diagnostics import MksError
+from ..program.bill import Bill, bill, mib
+from ..program.lower import lower
+from ..program.reads import ROW_BYTES
+from ..schedule.ir import Prefetch, Schedule
+from ..schedule.shares import Shares
+
+type _Made = Callable[[int], Schedule]
+
+_LEAST_TILE = 128
+_NONE = "no depth of a ring, tile, wire type or number of rows makes it fit"
+
+
+def remedies(shares: Shares, found: Bill) -> tuple[str, ...]:
+    """One line for each value that alone makes it fit; or what does together; or that nothing does."""
+    schedule = shares.schedule
+    helps: list[str] = []
+
+    def fits(other: Schedule, rows: int = found.rows) -> int | None:
+        return _fits(other, shares, rows, found)
+
+    cheapest = schedule
+    for i, stream in enumerate(schedule.streams):
+        made = _slots_of_stream(schedule, i)
+        slots = _largest(made, least_slots(shares, stream.name, found.rows), _most(stream.slots, found), fits)
+        helps += _said(f"slots = {{}} for `{stream.name}` fits", slots, made, fits)
+    for i, prefetch in enumerate(schedule.prefetches):
+        if prefetch.kind == "cache":
+            helps += _cache(schedule, i, prefetch, fits)
+    if any(reduce.wire == "f32" for reduce in schedule.reduces):
+        cheapest = evolve(schedule, reduces=tuple(evolve(x, wire="bf16") for x in schedule.reduces))
+        if (total := fits(cheapest)) is not None:
+            helps.append(f"wire = bf16 for every sum fits ({mib(total)})")
+    for rows in sorted(schedule.rows, reverse=True):
+        if rows < found.rows and (total := fits(schedule, rows)) is not None:
+            helps.append(f"rows = {rows} fits ({mib(total)})")
+            break
+    return tuple(helps) or _together(cheapest, shares, found, fits)
+
+
+def _fits(other: Schedule, shares: Shares, rows: int, found: Bill) -> int | None:
+    """What it needs, if that fits. Of an estimate nothing is known but that its streams are their slots."""
+    try:
+        made = bill(lower(other, shares.instance, rows))
+    except MksError:
+        if not found.estimated or rows != found.rows:
+            return None
+        saved = sum((a.slots - b.slots) * a.slot for a, b in zip(shares.schedule.streams, other.streams, strict=True))
+        return found.total - saved if saved and found.total - saved <= found.limit else None
+    return made.total if made.total <= made.limit else None
+
+
+def _largest(made: _Made, least: int, most: int, fits: Callable[[Schedule], int | None]) -> int | None:
+    """The largest number in `least .. most` whose schedule fits; more takes more."""
+    low, high, best = least, most, None
+    while low <= high:
+        middle = (low + high) // 2
+        if fits(made(middle)) is not None:
+            best, low = middle, middle + 1
+        else:
+            high = middle - 1
+    return best
+
+
+def _most(slots: int, found: Bill) -> int:
+    """No ring has more slots than its shortest transfers, of eight tape rows, leave room for."""
+    return min(slots, found.limit // (8 * ROW_BYTES))
+
+
+def least_slots(shares: Shares, stream: str, rows: int) -> int:
+    """A product waits for so many transfers of a stream at once; 1 where there is no Program to tell."""
+    try:
+        products = lower(shares.schedule, shares.instance, rows).products.values()
+    except MksError:
+        return 1
+    return max((len(run.rows) for made in products if made.ring == stream for run in made.tiling.runs), default=1)
+
+
+def _said(text: str, value: int | None, made: _Made, fits: Callable[[Schedule], int | None]) -> list[str]:
+    total = None if value is None else fits(made(value))
+    return [] if value is None or total is None else [f"{text.format(value)} ({mib(total)})"]
+
+
+def _slots_of_stream(schedule: Schedule, i: int) -> _Made:
+    streams = schedule.streams
+    return lambda slots: evolve(schedule, streams=(*streams[:i], evolve(streams[i], slots=slots), *streams[i + 1 :]))
+
+
+def _cache(schedule: Schedule, i: int, prefetch: Prefetch, fits: Callable[[Schedule], int | None]) -> list[str]:
+    """A shorter tile, or fewer of them."""
+    rest = schedule.prefetches
+
+    def made(**change: int) -> Schedule:
+        return evolve(schedule, prefetches=(*rest[:i], evolve(prefetch, **change), *rest[i + 1 :]))
+
+    tiles, slots = (prefetch.tile or 0) // _LEAST_TILE, prefetch.slots or 1
+    tile = _largest(lambda n: made(tile=n * _LEAST_TILE), 1, tiles, fits)
+    fewer = _largest(lambda n: made(slots=n), 1, slots, fits)
+    return [
+        *_said(f"tile = {(tile or 0) * _LEAST_TILE} tokens for `{prefetch.what}.cache` fits", tile,
+               lambda n: made(tile=n * _LEAST_TILE), fits),
+        *_said(f"slots = {{}} for `{prefetch.what}.cache` fits", fewer, lambda n: made(slots=n), fits),
+    ]  # fmt: skip
+
+
+def _together(
+    schedule: Schedule, shares: Shares, found: Bill, fits: Callable[[Schedule], int | None]
+) -> tuple[str, ...]:
+    """The shortest tiles, and then the deepest rings that fit with them."""
+    short = tuple(evolve(x, tile=min(x.tile or _LEAST_TILE, _LEAST_TILE), slots=1) if x.kind == "cache" else x
+                  for x in schedule.prefetches)  # fmt: skip
+    least = evolve(schedule, prefetches=short)
+    if fits(least) is not None:
+        return ("wire = bf16, tiles of 128 tokens and one slot of each together fit",)
+    for i, stream in enumerate(schedule.streams):
+        made = _slots_of_stream(least, i)
+        slots = _largest(made, least_slots(shares, stream.name, found.rows), _most(stream.slots, found), fits)
+        if slots is not None:
+            return (f"slots = {slots} for `{stream.name}` fits, with wire = bf16 and one tile of 128 tokens",)
+    return (_NONE,)
