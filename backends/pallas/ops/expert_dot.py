@@ -28,12 +28,35 @@ _KEPT = -0x71717172  # 0x8E in each byte: a sign, the two low bits of an exponen
 _EXPONENT = 0x7F800000
 
 
-def expert_dot(x: jax.Array, ref: Ref, layout: ExpertLayout, which: str, float4: bool = True) -> jax.Array:
+def expert_dot(
+    x: jax.Array,
+    ref: Ref,
+    layout: ExpertLayout,
+    which: str,
+    float4: bool = True,
+    alone: jax.Array | int | None = None,
+) -> jax.Array:
     """`x` `[B, inputs]` times a product's matrix in `ref`: f32 `[B, outputs]`, the outputs as the tiling pads them.
 
     `x` has the product's inputs, or is padded with any finite numbers. For f32 all is done in f32; for bf16, products
     are exact and sums are f32. `float4` says whether the target has that type, as TPU7x has.
+
+    `alone` is the only row whose product is wanted, which takes less time: other rows of the result are zero then, and
+    the wanted one has the same bits. If it is negative all rows are wanted.
     """
+    if alone is None or x.shape[0] == 1:
+        return _every(x, ref, layout, which, float4)
+
+    def one() -> jax.Array:
+        row = lax.broadcasted_iota(jnp.int32, (x.shape[0], 1), 0) == alone
+        # A sum of one number and zeros; where a register holds halves of words there is no choosing a row.
+        only = jnp.sum(jnp.where(row, x.astype(jnp.float32), 0.0), axis=0, keepdims=True).astype(x.dtype)
+        return jnp.where(row, _every(only, ref, layout, which, float4), 0.0)
+
+    return lax.cond(alone >= 0, one, lambda: _every(x, ref, layout, which, float4))
+
+
+def _every(x: jax.Array, ref: Ref, layout: ExpertLayout, which: str, float4: bool) -> jax.Array:
     product = layout[which]
     if missing := product.tiling.inputs - x.shape[1]:
         x = jnp.concatenate([x, jnp.zeros((x.shape[0], missing), x.dtype)], axis=1)

@@ -123,6 +123,30 @@ def test_a_row_does_not_depend_on_the_others() -> None:
         np.testing.assert_array_equal(y, together[cut])
 
 
+@pytest.mark.parametrize("working", ["bf16", "f32"])
+def test_one_row_alone_is_as_among_others(working: str) -> None:
+    """The row that is wanted has the bits that it has when all are, and the others are zeros."""
+    layout = expert_layout([("one", (64,), 320)], "mxfp4")
+    rows = pack_expert([drawn(64, 320, 1)[0]], layout)
+    x = np.random.default_rng(0).normal(size=(5, 320)).astype(DTYPES[working])
+
+    def kernel(wanted: jax.Array, x: jax.Array, slot: jax.Array, out: jax.Array) -> None:
+        for i in range(3):
+            out[i] = expert_dot(x[...], slot, layout, "one", alone=wanted[i])
+
+    smem, vmem = (pl.BlockSpec(memory_space=space) for space in (pltpu.SMEM, pltpu.VMEM))
+    call = pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct((3, 5, 128), jnp.float32),
+                          in_specs=[smem, vmem, vmem], interpret=pltpu.InterpretParams())  # fmt: skip
+    every, last, first = np.asarray(call(np.array([-1, 4, 0], np.int32), x, rows))
+
+    for found, row in (last, 4), (first, 0):
+        if working == "bf16":
+            np.testing.assert_array_equal(found[row], every[row])
+        np.testing.assert_allclose(found[row], every[row], rtol=1e-6, atol=1e-5)
+        assert not np.delete(found, row, axis=0).any()
+        assert every[row].any()
+
+
 def test_scales_of_other_groups_would_be_noticed() -> None:
     """The comparison fails for a matrix whose scales are moved by one group."""
     layout = expert_layout([("one", (64,), 512)], "mxfp4")
@@ -148,16 +172,18 @@ def libtpu() -> bool:
 @pytest.mark.parametrize("b", [1, 8])
 @pytest.mark.parametrize("target", TOPOLOGIES)
 def test_it_compiles(target: str, b: int) -> None:
-    """Both products of an expert of Kimi K3, for every TPU."""
+    """Both products of an expert of Kimi K3, for every TPU, for all rows or one of them."""
     layout = laid_out(*REAL)
 
-    def kernel(x: jax.Array, slot: jax.Array, out: jax.Array) -> None:
-        y = expert_dot(x[...], slot, layout, "gate+up", target == "tpu7x")
+    def kernel(wanted: jax.Array, x: jax.Array, slot: jax.Array, out: jax.Array) -> None:
+        y = expert_dot(x[...], slot, layout, "gate+up", target == "tpu7x", wanted[0])
         hidden = (jax.nn.silu(y[:, :384]) * y[:, 384:]).astype(jnp.bfloat16)
-        out[...] = expert_dot(hidden, slot, layout, "down", target == "tpu7x")
+        out[...] = expert_dot(hidden, slot, layout, "down", target == "tpu7x", wanted[0])
 
-    call = pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct((b, 3584), jnp.float32),
+    smem, vmem = (pl.BlockSpec(memory_space=space) for space in (pltpu.SMEM, pltpu.VMEM))
+    call = pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct((b, 3584), jnp.float32), in_specs=[smem, vmem, vmem],
                           compiler_params=pltpu.CompilerParams(vmem_limit_bytes=32 << 20))  # fmt: skip
-    arguments = [jax.ShapeDtypeStruct((b, 3584), jnp.bfloat16), jax.ShapeDtypeStruct((layout.rows, 512), jnp.int32)]
+    arguments = [jax.ShapeDtypeStruct(*shape) for shape in (
+        ((1,), jnp.int32), ((b, 3584), jnp.bfloat16), ((layout.rows, 512), jnp.int32))]  # fmt: skip
 
     assert "tpu_custom_call" in compile_for(target, call, arguments)
