@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from ..diagnostics import Diagnostic, ordered
 from . import ir as p
 from .proof_copies import copies_machine
-from .proof_exchanges import barrier_machine, exchange_machine, set_of, tiles_machine
+from .proof_exchanges import bank_machine, barrier_machine, exchange_machine, set_of, tiles_machine
 from .proof_paths import Fault, Parts, check, layers, track
 from .proof_rings import ring_machine, ring_track, tape_faults
 from .proof_touches import Touched, Touches, touches
@@ -55,6 +55,11 @@ def faults(program: p.Program) -> Iterator[Fault]:
     for ring in program.caches:
         used = track(program, lambda op, _, ring=ring: isinstance(op, p.StartTiles | p.Attend) and op.ring == ring)
         yield from _found(check(tiles_machine(program, ring), used, table))
+    for bank in program.banks:
+        used = track(
+            program, lambda op, _, bank=bank: isinstance(op, p.Route | p.Fetch | p.Experts) and op.bank == bank
+        )
+        yield from _found(check(bank_machine(program, bank), used, table))
     every = track(program, lambda op, place: touched[id(op), place] != Touches((), ()))
     yield from _found(check(values_machine(program, touched), every, table))
 
@@ -63,9 +68,13 @@ def _form(program: p.Program) -> Iterator[Fault]:
     """One loop over the layers, which runs what the layer table says: the order of the tapes."""
     found = [op for op in program.body if isinstance(op, p.Layers)]
     inner = [op for op, _ in placed(program.body) if isinstance(op, p.Choice | p.Layers)]
+    apart = [op for outer, _ in placed(program.body) if isinstance(outer, p.Experts) for op in outer.body
+             if not isinstance(op, p.Compute | p.ExpertDot)]  # fmt: skip
     table = program.layer_parts
     if len(found) > 1 or inner:
         yield Fault("E223", "layers are not run once, each from its first part to its last", (found + inner)[-1])
+    elif apart:
+        yield Fault("E223", "what is done with an expert moves nothing, and talks to nobody", apart[0])
     elif found and layers(program) != list(table.items()):
         yield Fault("E223", "the layers that run are not those of the layer table", found[0])
     elif table and not found and any(made.place != "step" for made in program.products.values()):

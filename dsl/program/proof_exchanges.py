@@ -61,7 +61,7 @@ def exchange_machine(program: p.Program) -> Machine[str]:
 
 @frozen
 class Entry:
-    """Whether the cores have met, and the last exchange since."""
+    """Whether the cores have met, and the last exchange since. To meet again does no harm."""
 
     met: bool = False
     last: str = ""
@@ -72,8 +72,6 @@ def barrier_machine(program: p.Program) -> Machine[Entry]:
 
     def step(state: Entry, op: p.Op, at: Moment) -> Entry:
         if isinstance(op, p.Barrier):
-            if state.met:
-                raise Fault("E226", "a second barrier counts the signals of the first", op, "barrier")
             at.say("barrier", op, "the cores meet")
             return Entry(True)
         name = op.exchange if isinstance(op, p.Send | p.Greedy) else None
@@ -126,5 +124,44 @@ def tiles_machine(program: p.Program, ring: str) -> Machine[str]:
     def finish(state: str) -> None:
         if state:
             raise Fault("E222", f"tiles of `{ring}` are never waited for", None, "tiles")
+
+    return Machine("", step, turn, finish=finish)
+
+
+def bank_machine(program: p.Program, name: str) -> Machine[str]:
+    """Of a part's experts: whether some are `chosen`, and whether the first are `coming`.
+
+    How many were chosen differs from core to core; what is done with each has no part in what cores do together.
+    """
+    bank = program.banks[name]
+
+    def step(state: str, op: p.Op, at: Moment) -> str:
+        if at.place != bank.part:
+            raise Fault("E220", f"`{at.place}` uses `{name}`, of which it has no entry", op, "experts")
+        match op:
+            case p.Route():
+                if state == "coming":
+                    raise Fault("E221", f"others are chosen while those of `{name}` come", op, "experts")
+                at.say("experts", op, f"those of `{name}` are chosen")
+                return "chosen"
+            case p.Fetch():
+                if state == "coming":
+                    raise Fault("E221", f"`{name}` start into slots that others fill", op, "experts")
+                if state != "chosen":
+                    raise Fault("E220", f"`{name}` start before they are chosen", op, "experts")
+                at.say("experts", op, f"the first of `{name}` starts")
+                return "coming"
+        if state != "coming":
+            raise Fault("E224", f"`{name}` waits for experts that never start", op, "experts")
+        at.say("experts", op, f"those of `{name}` are used")
+        return "chosen"
+
+    def turn(state: str, _: Parts) -> str:
+        if state == "coming":
+            raise Fault("E222", f"what starts for `{name}` is not waited for in its layer", None, "experts")
+        return ""
+
+    def finish(state: str) -> None:
+        turn(state, ())
 
     return Machine("", step, turn, finish=finish)

@@ -53,13 +53,17 @@ class Event:
 
 
 class Fault(Exception):
-    """A property that does not hold: at `op`, because of what happened to `slot`; `since` are those events."""
+    """A property that does not hold: at `op`, because of what happened to `slot`; `since` are those events.
+
+    `elsewhere`: not with the layers that the model has, but with others of their kinds.
+    """
 
     def __init__(self, code: str, message: str, op: p.Op | None, slot: Hashable = None) -> None:
         super().__init__(message)
         self.code, self.message, self.op, self.slot = code, message, op, slot
         self.place = STEP
         self.since: tuple[Event, ...] = ()
+        self.elsewhere = False
 
 
 @define
@@ -120,7 +124,10 @@ def _items(ops: Iterable[p.Op], place: str, touches: Callable[[p.Op, str], bool]
             body = _items(op.body, place, touches)
             if body:
                 found.append(Loop(op.count, body))
-        elif touches(op, place):
+            continue
+        if isinstance(op, p.Experts):
+            found += _items(op.body, place, touches)
+        if touches(op, place):
             found.append(op)
     return tuple(found)
 
@@ -143,31 +150,45 @@ def check[State: Hashable](machine: Machine[State], ops: Track, table: list[tupl
                            exact: Machine[State] | None = None) -> Fault | None:  # fmt: skip
     """What is wrong along the Program's layers, or nothing; `exact` is the machine that knows how they end.
 
-    First along every sequence, of any length, in which the same kinds of layers meet. What does not hold for all of
-    them is tried with the layers as they are: only that is wrong with this Program.
+    First along every sequence, of any length, in which the same kinds of layers meet. What goes wrong in one of them is
+    shown with the layers as they are, if it goes wrong there too.
     """
-    try:
-        _everywhere(machine, ops, [parts for _, parts in table])
-    except Fault:
-        return _along(exact or machine, ops, table)
-    return None
+    path = _everywhere(machine, ops, [parts for _, parts in table])
+    if path is None:
+        return None
+    fault = _along(exact or machine, ops, table)
+    if fault is None:
+        fault = _along(machine, ops, list(enumerate(path)))
+        assert fault is not None
+        fault.elsewhere = True
+    return fault
 
 
-def _everywhere[State: Hashable](machine: Machine[State], ops: Track, table: list[Parts]) -> None:
+def _everywhere[State: Hashable](machine: Machine[State], ops: Track, table: list[Parts]) -> list[Parts] | None:
+    """A shortest sequence of layers along which something is wrong, if there is one."""
     after: dict[Parts, dict[Parts | None, None]] = {parts: {None: None} for parts in table}
     for parts, following in pairwise(table):
         after[parts][following] = None
-    _finish(machine, _run(machine, machine.begin, ops.before, Moment()), ops, Moment())
-    waiting = [(_run(machine, machine.begin, ops.before, Moment(following=parts)), parts) for parts in after]
-    seen = set(waiting)
-    for state, parts in waiting:  # grows
-        for following in after[parts]:
-            then = _layer(machine, state, ops, Moment(now=parts, following=following))
-            if following is None:
-                _finish(machine, then, ops, Moment())
-            elif (then, following) not in seen:
-                seen.add((then, following))
-                waiting.append((then, following))
+    path: list[Parts] = []
+    try:
+        _finish(machine, _run(machine, machine.begin, ops.before, Moment()), ops, Moment())
+        waiting: list[tuple[State, Parts, tuple[Parts, ...]]] = []
+        for parts in after:
+            path = [parts]
+            waiting.append((_run(machine, machine.begin, ops.before, Moment(following=parts)), parts, ()))
+        seen = {(state, parts) for state, parts, _ in waiting}
+        for state, parts, before in waiting:  # grows
+            for following in after[parts]:
+                path = [*before, parts, *([] if following is None else [following])]
+                then = _layer(machine, state, ops, Moment(now=parts, following=following))
+                if following is None:
+                    _finish(machine, then, ops, Moment())
+                elif (then, following) not in seen:
+                    seen.add((then, following))
+                    waiting.append((then, following, (*before, parts)))
+    except Fault:
+        return path
+    return None
 
 
 def _along[State: Hashable](machine: Machine[State], ops: Track, table: list[tuple[int, Parts]]) -> Fault | None:

@@ -21,15 +21,19 @@ def placed(ops: tuple[p.Op, ...], place: str = STEP) -> Iterator[Placed]:
                 for choice in op.choices:
                     for name, body in choice.bodies:
                         yield from placed(body, name)
+            case p.Experts():
+                yield from placed(op.body, place)
+                yield op, place
             case _:
                 yield op, place
 
 
 def values_machine(program: p.Program, touched: Touched) -> Machine[frozenset[str]]:
     """The state is the values that have been computed; a part's are gone when its layer is over."""
-    moved = {copy.buffer for copy in program.copies.values()} | {
-        name for cache in program.caches.values() for name in cache.buffers
-    }
+    moved = {copy.buffer for copy in program.copies.values()} | set(program.banks)
+    moved |= {name for cache in program.caches.values() for name in cache.buffers}
+    # Of what is written element by element, a reader knows which are there.
+    moved |= {op.buffer for op, _ in placed(program.body) if isinstance(op, p.Put)}
     of_parts = frozenset(b.name for b in program.buffers.values() if b.place not in ("", STEP))
 
     def step(state: frozenset[str], op: p.Op, at: Moment) -> frozenset[str]:
@@ -57,6 +61,8 @@ def shared(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator[
     for cache in program.caches.values():
         for i, name in enumerate(cache.buffers):
             holds.setdefault(name, {})["tiles", cache.name, i] = None, cache.part
+    for bank in program.banks.values():
+        holds.setdefault(bank.name, {})["experts", bank.name] = None, bank.part
     names = _named(program)
     for op, place in ops:
         for i, name in enumerate(touched[id(op), place].writes):
@@ -85,9 +91,9 @@ def _thing(op: p.Op, number: int, place: str, program: p.Program,
            names: dict[tuple[str, object], tuple[str, ...]]) -> object:  # fmt: skip
     """What an op puts into the buffer that it writes."""
     match op:
-        case p.Compute():
+        case p.Compute() | p.Put():
             said = names.get((place, op.span))
-            if said is None or len(said) != len(op.outputs):
+            if said is None or number >= len(said):
                 return "made", id(op), number
             return ("copy" if said[number] in program.copies else "value"), said[number]
         case p.Dot():
@@ -115,12 +121,11 @@ def rooms(program: p.Program) -> Iterator[Fault]:
         for name, array in zip(cache.buffers, cache.caches, strict=True):
             rows, heads, _, width = program.arrays[array].shape[1:]
             wanted = (cache.slots, heads, cache.tile, width)
-            if program.buffers[name].shape != wanted or rows != program.rows:
-                yield Fault(
-                    "E223", f"`{name}` is {list(program.buffers[name].shape)}, its tiles {list(wanted)}", None, name
-                )
+            held = program.buffers[name].shape
+            if held[0] < cache.slots or held[1:] != wanted[1:] or rows != program.rows:
+                yield Fault("E223", f"`{name}` is {list(held)}, its tiles {list(wanted)}", None, name)
     for exchange in program.exchanges.values():
-        if exchange.kind == "sum":
+        if exchange.kind == "sum" and exchange.by != "scatter":
             for name in (exchange.value, exchange.result):
                 if program.buffers[name].shape[-1] < exchange.width:
                     said = f"`{name}` has fewer columns than the {exchange.width} of `{exchange.name}`"

@@ -19,6 +19,8 @@ def diagnostic(program: p.Program, fault: Fault) -> Diagnostic:
     others = () if there is None or there == here or before is None else (Label(there, f"before: {before.text}"),)
     steps = [f"step {i + 1}: {event}" for i, event in enumerate(_needed(fault.since))]
     steps += [f"step {len(steps) + 1}: {fault.place}: here, on every core"] if steps else []
+    if fault.elsewhere:
+        steps.append("not with the model's own layers, but with others of the same kinds, numbered from 0")
     label = None if here is None else Label(here, _word(op))
     return Diagnostic(fault.code, fault.message, label, others, (*steps, _BUG))
 
@@ -44,10 +46,12 @@ def span_of(program: p.Program, op: p.Op | None, place: str, slot: object = None
             return _copy(program, op.copy)
         case p.StartTiles():
             return _cache(program, op.ring)
-        case p.Attend():
+        case p.Attend() | p.Turns():
             return op.call.span
-        case p.Compute():
+        case p.Compute() | p.Put():
             return op.span
+        case p.Route() | p.Fetch() | p.Experts() | p.ExpertDot():
+            return program.banks[op.bank].span
         case p.Lookup():
             return op.index.span
         case p.Send() | p.Receive():
