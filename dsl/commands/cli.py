@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from traceback import print_exception
 
 from ..diagnostics import Diagnostic, MksError, did_you_mean
 
@@ -66,6 +67,8 @@ def main(argv: list[str] | None = None) -> int:
         return NOBODY_READS
     except MksError as e:
         show(e.diagnostics)
+        if debug and e.__cause__ is not None:
+            print_exception(e.__cause__)
         return 1
     except OSError as e:
         if debug:

@@ -1,0 +1,201 @@
+"""`mks compile`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
+
+from ...dsl.commands.check import resolved
+from ...dsl.commands.sizes import add_sizes
+from ...dsl.diagnostics import Diagnostic, MksError, Sink
+from ...dsl.schedule.choose import choose_schedule
+from .argtypes import count
+from .load import CannotOpen
+from .terminal import warn, working
+
+if TYPE_CHECKING:
+    from ...dsl.model.instance import Instance
+    from ...dsl.program.ir import Program
+    from ...dsl.schedule.ir import Schedule
+    from ...dsl.source import Source
+
+_ABOUT = """\
+Compile a definition's decode step for the TPUs of a schedule. It needs libtpu, and no TPU.
+
+The folder gets manifest.json, step.bin (the executable, for hosts with these TPUs and
+the same libtpu), plan.txt, plan.json and bill.json. For several numbers of rows each
+has a folder of its own in it, rows1, rows2, …, and manifest.json lists them.
+"""
+_EXAMPLES = """\
+examples:
+  mks compile qwen38 --rows 1 -o compiled
+  mks compile qwen38.mks --schedule ironwood4 --context 32768 --no-bundles -o compiled
+  mks compile qwen3 --checkpoint ~/Qwen3-0.6B --adopt -o compiled --json
+
+The bundles that a step executes are counted from the compiler's schedule when the
+executable is written. That compiles twice more, in processes of their own, which takes
+about as long as all the rest; --no-bundles leaves it out.
+
+exit status: 0 fine, 1 errors, 2 wrong usage
+"""
+
+
+def compile_(argv: list[str]) -> int:
+    """Compile a definition's decode step for TPUs that need not be attached; the exit status."""
+    try:
+        args = _parsed(argv)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 2
+    try:
+        _compile(args)
+    except CannotOpen as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parsed(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="mks compile",
+        description=_ABOUT,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("-o", "--output", metavar="DIR", type=Path, required=True, help="the folder to write")
+    add("--no-bundles", dest="bundles", action="store_false", help="do not count the bundles that a step executes")
+    add_choice(parser)
+    add("--json", action="store_true", help="print one JSON object: folder, seconds, steps")
+    args = parser.parse_args(argv)
+    if args.adopt and args.config is None and args.checkpoint is None:
+        parser.error("--adopt takes the sizes from --config or --checkpoint; neither is given")
+    return args
+
+
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """What says which Programs of a definition are meant."""
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="a shipped definition's name, or a .mks file")
+    add("--schedule", metavar="NAME", help="which of the definition's schedules (default: its only one)")
+    add("--rows", metavar="N", type=count, help="sequences at once (default: each number that the schedule lists)")
+    add("--context", metavar="N", type=count, help="positions of a sequence (default: the schedule's)")
+    config = parser.add_mutually_exclusive_group()
+    config.add_argument("--checkpoint", metavar="DIR", type=Path, help="compare the sizes with DIR/config.json")
+    config.add_argument("--config", metavar="JSON", type=Path, help="compare the sizes with this config")
+    add("--adopt", action="store_true", help="take the sizes from the config instead of comparing")
+    add_sizes(parser)
+
+
+def chosen(args: argparse.Namespace) -> tuple[Source, Schedule, Instance]:
+    """The definition, and the schedule and model that are meant, at the sizes asked for; warnings are shown.
+
+    Raises `CannotOpen`, or `MksError` with all that is wrong.
+    """
+    from ...dsl.schedule.fits import check_shares
+    from ...models.library import find_definition
+
+    source, found = find_definition(args.model)
+    made = None if source is None else resolved(source, args, found)
+    if source is None or made is None or any(d.severity == "error" for d in found):
+        raise MksError(found)
+    definition, instances = made
+    own = {key[0]: None for key in definition.own_schedules} | dict.fromkeys(definition.main)
+    model = next((definition.models[name] for name in own if definition.models[name].drafts is None), None)
+    if model is None:
+        raise CannotOpen(f"`{args.model}` holds no model that runs by itself")
+    schedule = choose_schedule(definition.schedules, model, args.schedule)
+    if isinstance(schedule, Diagnostic):
+        raise MksError([*found, schedule])
+    schedule = evolve(schedule, rows=schedule.rows if args.rows is None else (args.rows,),
+                      context=args.context or schedule.context)  # fmt: skip
+    instance, sink = instances[model.name], Sink()
+    if not check_shares(schedule, instance, sink):
+        raise MksError([*found, *sink.found])
+    warn(found)
+    return source, schedule, instance
+
+
+def lowered(schedule: Schedule, instance: Instance, rows: int) -> Program:
+    """A Program that fits its memories. Raises `MksError` where it does not."""
+    from ...dsl.program.bill import bill
+    from ...dsl.program.lower import lower
+    from ...dsl.report.capacity import check_capacity
+
+    program, sink = lower(schedule, instance, rows), Sink()
+    check_capacity(program.shares, bill(program), sink, settled=True)
+    if sink.found:
+        raise MksError(sink.found)
+    return program
+
+
+def _compile(args: argparse.Namespace) -> None:
+    begun = time.perf_counter()
+    source, schedule, instance = chosen(args)
+    folder, several = args.output.expanduser(), len(schedule.rows) > 1
+    steps: list[tuple[Path, Program, dict[str, Any]]] = []
+    for rows in schedule.rows:
+        at = time.perf_counter()
+        program = lowered(schedule, instance, rows)
+        spent = time.perf_counter() - at
+        with working(f"Compiling {schedule.model.name} for {schedule.target.name}, rows {rows}"):
+            # What follows takes a while to import, and what is wrong with a definition is said before.
+            from ...backends.pallas.artifact import definition, write_manifest, write_step
+            from ...backends.pallas.compiling import compile_step
+
+            place = folder / f"rows{rows}" if several else folder
+            said = definition(source) | write_step(place, compile_step(program), spent)
+            said["seconds"] = round(time.perf_counter() - begun, 3)
+            write_manifest(place, said)
+        steps.append((place, program, said))
+        begun = time.perf_counter()
+        if not args.json:
+            print(_line(place, said), flush=True)
+    if args.bundles:
+        for place, program, said in steps:
+            _count(place, program, said, quiet=args.json)
+    shown = [{k: v for k, v in said.items() if k not in ("name", "definition")} for _, _, said in steps]
+    if several:
+        folders = [{"rows": said["rows"], "folder": place.name} for place, _, said in steps]
+        of_all = {"rows": list(schedule.rows), "steps": folders}
+        write_manifest(folder, definition(source) | _shared(shown) | of_all)
+    if args.json:
+        print(json.dumps({"folder": str(folder), "steps": shown}, indent=1))
+
+
+def _shared(shown: list[dict[str, Any]]) -> dict[str, Any]:
+    """What all steps say alike."""
+    first, *rest = shown
+    return {key: value for key, value in first.items() if all(other[key] == value for other in rest)}
+
+
+def _count(place: Path, program: Program, said: dict[str, Any], quiet: bool) -> None:
+    """Into the manifest; one that cannot be counted is no reason to fail."""
+    from ...backends.pallas.artifact import counted, write_manifest
+    from ...backends.pallas.counting import count_step
+
+    with working(f"Counting the bundles of a step, rows {program.rows}"):
+        try:
+            said |= counted(count_step(program))
+        except MksError as error:
+            warn(evolve(d, severity="warning") for d in error.diagnostics)
+            return
+    write_manifest(place, said)
+    if not quiet:
+        print(f"rows {program.rows}: {said['bundles']:,} bundles a step, counted from the compiler's schedule")
+
+
+def _line(place: Path, said: dict[str, Any]) -> str:
+    mib = 1 << 20
+    return (
+        f"rows {said['rows']}: {place} in {said['seconds']:.1f} s, {said['lower_s']:.1f} to lower and "
+        f"{said['compile_s']:.1f} to compile; VMEM {said['vmem_compiler_bytes'] / mib:.2f} MiB of the bill's "
+        f"{said['vmem_bill_bytes'] / mib:.2f}, HBM {said['hbm_bytes'] / 1e9:.2f} GB, read a step "
+        f"{said['read_bytes']['total'] / 1e9:.3f} GB"
+    )
