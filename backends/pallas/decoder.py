@@ -16,16 +16,15 @@ from ...dsl.decoder import Saved
 from ...dsl.model.instance import Instance
 from ...dsl.program.lower import lower
 from ...dsl.schedule.ir import Schedule
-from ..reference import step as steps
 from ..reference.keeping import Keeper, KeptRow
 from ..reference.passes import passes, spans
 from ..reference.states import Arrays
 from . import rows as layout
 from .call import operands, states
 from .machine import Machine
+from .prefill import prefill
 from .several import several
-from .sharded import build, by_core
-from .stored import packed_weights
+from .sharded import build, by_core, jitted, layouts
 
 type Array = np.ndarray[Any, Any]
 # What a core reads, by the names of `call.operands`, in the shape that they say.
@@ -36,29 +35,35 @@ class PallasDecoder:
     """Implements `dsl.decoder.Decoder` on a schedule's cores. Not safe for calls from several threads at a time.
 
     `schedule` says context and mesh, `operand(name, core)` gives what packing made; each is asked for once, and copied
-    to the core's device. `machine` has the schedule's mesh. `chunk` and `span` are those of the reference's decoder.
+    to the core's device; `plain` weights as in `lower`. `machine` has the schedule's mesh. `chunk` and `span` are those of the reference's decoder.
     Raises `MksError` where kernels cannot do what the schedule says.
     """
 
     def __init__(
-        self, schedule: Schedule, instance: Instance, operand: Operand, machine: Machine, *, rows: int = 1,
-        chunk: int = 128, span: int | None = None,
+        self, schedule: Schedule, instance: Instance, operand: Operand, machine: Machine, *,
+        plain: frozenset[str] = frozenset(), rows: int = 1, chunk: int = 128, span: int | None = None,
     ) -> None:  # fmt: skip
-        self.program = lower(schedule, instance, rows)
+        self.program = lower(schedule, instance, rows, plain)
         self.instance, self.rows, self.context = instance, rows, schedule.context
         self.chunk = min(chunk, self.context)
         self.spans = spans(self.chunk, span)
         self._mesh, self._by_core = machine.mesh, by_core(self.program, machine.mesh)
         self._weights = {name: self._put(operand, name, a.shape) for name, a in operands(self.program).items()}
-        self._step = build(self.program, machine.flavour, machine.mesh)
-        self._decode = jax.jit(self._step, donate_argnums=3)
-        self._several = jax.jit(partial(several, self._step, self.context), static_argnums=0, donate_argnums=6)
+        self._as_read, whole = layouts(self.program, self._mesh), NamedSharding(self._mesh, P())
+        self._decode = jitted(self.program, machine.flavour, self._mesh)
+        step = build(self.program, machine.flavour, self._mesh)
+        self._several = jax.jit(
+            partial(several, step, self.context), static_argnums=0, donate_argnums=6,
+            out_shardings=(whole, self._as_read),
+        )  # fmt: skip
         self._layout = layout.rows(self.program, self.chunk)
         self._keeper = Keeper(self._layout.room, self.context)
-        whole = NamedSharding(self._mesh, P())
-        self._prefill = jax.jit(self._pass, static_argnums=6, donate_argnums=1, out_shardings=(self._by_core, whole))
+        self._prefill = jax.jit(
+            partial(prefill, self.program, self._layout), static_argnums=0, donate_argnums=2,
+            out_shardings=(self._as_read, whole),
+        )  # fmt: skip
         self._read = jax.jit(self._layout.read, out_shardings=whole)
-        self._write = jax.jit(self._layout.write, donate_argnums=0, out_shardings=self._by_core)
+        self._write = jax.jit(self._layout.write, donate_argnums=0, out_shardings=self._as_read)
         self._held = self._empty()
         # For each row, how many tokens it holds if only the one program of `span` has written them.
         self._lengths: list[int | None] = [None] * rows
@@ -77,7 +82,7 @@ class PallasDecoder:
         kept = states(self.program)
         zeros = jax.jit(
             lambda: {name: jnp.zeros((self._mesh.size, *a.shape), a.dtype) for name, a in kept.items()},
-            out_shardings=self._by_core,
+            out_shardings=self._as_read,
         )
         return zeros()
 
@@ -125,19 +130,10 @@ class PallasDecoder:
         at = np.asarray([[start], [real]], np.int32)
         # For one token the two are the same.
         self._held, logits = self._prefill(
-            self._weights, self._held, tokens, *at, np.int32(row), last_only and span > 1
+            last_only and span > 1, self._weights, self._held, tokens, *at, np.int32(row)
         )
         found = np.asarray(logits)
         return found if last_only else found[:real]
-
-    def _pass(self, arrays: Arrays, held: Arrays, tokens: jax.Array, start: jax.Array, lengths: jax.Array,
-              row: jax.Array, last_only: bool) -> tuple[Arrays, jax.Array]:  # fmt: skip
-        """A pass of the reference over one row, its states brought into the reference's layout and back."""
-        weights = packed_weights(self.program, arrays)
-        at = steps.decode_pass(self.instance, weights, self._layout.room, tokens, start, lengths, 0)
-        step = self.instance.model.steps[""]
-        names, after = steps.run(at, step, self._layout.read(held, row), last_only=last_only)
-        return self._layout.write(held, row, after), names["logits"][0]
 
     def decode(self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool]) -> Array:
         """One token for each live row (lists of `rows`); f32 logits `[rows, vocab]`, undefined where not live."""

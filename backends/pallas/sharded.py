@@ -47,18 +47,19 @@ def arguments(program: p.Program, mesh: Mesh) -> tuple[jax.ShapeDtypeStruct, jax
     return scalars, scalars, whole(program, operands(program), mesh), whole(program, states(program), mesh)
 
 
-def jitted(program: p.Program, flavour: Flavour, mesh: Mesh) -> Any:
-    """`build` under `jax.jit`: states and caches are donated, and lie as the kernel reads them.
+def layouts(program: p.Program, mesh: Mesh) -> dict[str, Format]:
+    """How all cores' states and caches lie: as the kernel reads them.
 
     Left to itself XLA would put other axes than the last two into tiles where these are small, and copy every time.
     """
-    arguments_ = arguments(program, mesh)
+    held = whole(program, states(program), mesh)
+    return {name: Format(Layout(major_to_minor=tuple(range(a.ndim))), a.sharding) for name, a in held.items()}
 
-    def as_written(array: jax.ShapeDtypeStruct) -> Format:
-        return Format(Layout(major_to_minor=tuple(range(array.ndim))), array.sharding)
 
-    held = {name: as_written(array) for name, array in arguments_[3].items()}
-    given = jax.tree.map(lambda array: array.sharding, arguments_[:3])
+def jitted(program: p.Program, flavour: Flavour, mesh: Mesh) -> Any:
+    """`build` under `jax.jit`: states and caches are donated, and lie as the kernel reads them."""
+    held = layouts(program, mesh)
+    given = jax.tree.map(lambda array: array.sharding, arguments(program, mesh)[:3])
     step = build(program, flavour, mesh)
     return jax.jit(lambda *values: step(*values), donate_argnums=3, in_shardings=(*given, held),
                    out_shardings=(None, None, held))  # fmt: skip

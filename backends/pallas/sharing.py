@@ -7,7 +7,7 @@ from math import prod
 
 import jax
 import jax.numpy as jnp
-from attrs import frozen
+from attrs import evolve, frozen
 from jax import lax
 
 from ...dsl.model import ir as m
@@ -38,6 +38,11 @@ class Sharing:
     @property
     def _used(self) -> list[int]:
         return sorted(place for cut in self.cuts if cut is not None for place in cut.places)
+
+    def padded(self) -> Sharing:
+        """The same of wholes that keep the last shares' padding."""
+        longer = [cut and evolve(cut, length=self._ways(cut) // cut.repeat * cut.share) for cut in self.cuts]
+        return evolve(self, cuts=tuple(longer))
 
     def joined(self, array: jax.Array) -> jax.Array:
         """`[cores, *lead, *share]` as the whole `[*lead, *whole]`, without padding and repeats."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from jax import lax
 
 from ...dsl.model import ir as m
@@ -30,7 +30,7 @@ class PackedWeights(Weights):
         """A weight at a layer that is one of `layers`, whole."""
         program = self.program
         weight = program.instance.model.weights[name]
-        dtype = jnp.dtype(DTYPES[program.instance.dtype(weight.type)])
+        dtype = self._dtype(weight)
         if name in self.tapes:
             mine = self._matrix(weight, layers, layer)
         elif name in program.views:
@@ -46,7 +46,19 @@ class PackedWeights(Weights):
 
     def row(self, name: str, layers: tuple[int, ...], layer: Index, i: Index) -> jax.Array:
         """Element `i` along a weight's first axis, at a layer."""
-        return lax.dynamic_index_in_dim(self.get(name, layers, layer), i, keepdims=False)
+        return self.rows(name, layers, layer, jnp.asarray(i))
+
+    def rows(self, name: str, layers: tuple[int, ...], layer: Index, i: jax.Array) -> jax.Array:
+        """Elements `i` `[...]` along a weight's first axis; of a table only those are unpacked."""
+        table, weight = self.arrays.get(f"table {name}"), self.program.instance.model.weights[name]
+        if table is None:
+            return super().rows(name, layers, layer, i)
+        # Shares of entries, and never of columns; what is padding comes last, and is not asked for.
+        how = sharing.of_weight(self.program.shares, weight).padded()
+        words = evolve(how, cuts=(how.cuts[0], None, None)).joined(table)
+        count, width = self.program.instance.shape(weight.shape)
+        found = jnp.take(words, jnp.clip(i, 0, count - 1), axis=0, mode="clip")
+        return unpack.table(found, width, self._dtype(weight))
 
     def _matrix(self, weight: m.Weight, layers: tuple[int, ...], layer: Index) -> jax.Array:
         """Each core's share, `[cores, outputs, inputs]`."""
@@ -66,6 +78,9 @@ class PackedWeights(Weights):
         at = self._slot(weight, layers, layer)
         row = lax.dynamic_index_in_dim(self.arrays[view.buffer], at, axis=1, keepdims=False)
         return unpack.vector(row.squeeze(1), view)
+
+    def _dtype(self, weight: m.Weight) -> jnp.dtype:
+        return jnp.dtype(DTYPES[self.program.instance.dtype(weight.type)])
 
     def _slot(self, weight: m.Weight, layers: tuple[int, ...], layer: Index) -> Index:
         held = self.places[weight.name].layers

@@ -166,7 +166,7 @@ def _row(table: m.WeightRef, i: m.Node, frame: Frame) -> jax.Array:
     at = evaluate(i, frame)
     if np.ndim(at) == 0:
         return widened(frame.at.weights.row(table.name, frame.layers, frame.layer, at))
-    return widened(index(frame.weight(table.name), at))
+    return widened(frame.at.weights.rows(table.name, frame.layers, frame.layer, at))
 
 
 def _element(table: m.Node, i: m.Node, frame: Frame) -> jax.Array:

@@ -51,6 +51,10 @@ class Weights:
             array = lax.dynamic_index_in_dim(array, index, keepdims=False)
         return array
 
+    def rows(self, name: str, layers: tuple[int, ...], layer: Index, i: jax.Array) -> jax.Array:
+        """Elements `i` `[...]` along a weight's first axis, `[*i, ...]`; beyond the ends, the nearest."""
+        return jnp.take(self.get(name, layers, layer), i, axis=0, mode="clip")
+
 
 def slot(held: tuple[int, ...], layers: tuple[int, ...], layer: Index) -> Index:
     """Where in `held` a layer stands; `layers` are those that `layer` may be."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from ...dsl.decoder import Decoder
 from ...dsl.diagnostics import MksError, Sink
@@ -29,8 +29,16 @@ SLOW = (
     "several in one of 100 million parameters"
 )
 
-# Gives a core's operands by name, as a Program reads them; may tell how far it is.
-type Source = Callable[[Program, Progress], Callable[[str, int], np.ndarray]]
+# A core's operands by name, as a Program reads them.
+type Operand = Callable[[str, int], np.ndarray]
+
+
+@frozen
+class Source:
+    """Where operands come from; `operands` may tell how far it is. Weights that are `plain` are so for `lower` too."""
+
+    plain: frozenset[str]
+    operands: Callable[[Program, Progress], Operand]
 
 
 class NoDevices(Exception):
@@ -50,7 +58,7 @@ def kernels(instance: Instance, schedule: Schedule, source: Source, span: int) -
 
     Raises at once `MksError` where kernels cannot do what the definition says, and `NoDevices`.
     """
-    lower(sized(schedule, instance, 1, schedule.context), instance, 1)
+    lower(sized(schedule, instance, 1, schedule.context), instance, 1, source.plain)
     # JAX takes a while to import, and what is wrong with a definition is said before.
     from ...backends.pallas.machine import TooFewDevices, machine
     from ...backends.reference.compilation import keep_compiled
@@ -68,8 +76,10 @@ def kernels(instance: Instance, schedule: Schedule, source: Source, span: int) -
 
         wanted = sized(schedule, instance, rows, context)
         with loading(f"Loading {schedule.model.name}") as progress:
-            operand = source(lower(wanted, instance, rows), progress)
-            made = PallasDecoder(wanted, instance, operand, here, rows=rows, span=span if ahead else None)
+            operand = source.operands(lower(wanted, instance, rows, source.plain), progress)
+            made = PallasDecoder(
+                wanted, instance, operand, here, plain=source.plain, rows=rows, span=span if ahead else None
+            )
         if ahead:
             made.compile()
         return made
@@ -79,32 +89,28 @@ def kernels(instance: Instance, schedule: Schedule, source: Source, span: int) -
 
 def from_checkpoint(binding: Binding) -> Source:
     """Operands made as they are asked for."""
-    return partial(_packing, binding)
+    from ...models.operands import plain
+
+    return Source(plain(binding), partial(_packing, binding))
 
 
 def from_packed(packed: Packed) -> Source:
     """Operands as `mks pack` left them: maps of the files, which are read where they are copied."""
-    return lambda program, progress: lambda name, core: packed.tensors[core][name].array()
+    return Source(packed.plain, lambda program, progress: packed.operand)
 
 
-def _packing(binding: Binding, program: Program, progress: Progress) -> Callable[[str, int], np.ndarray]:
+def _packing(binding: Binding, program: Program, progress: Progress) -> Operand:
     """Operands made from the checkpoint as they are asked for."""
-    from ...models import tapes
-    from ...models.read import read
+    from ...models.operands import operand, stored
 
-    total, done = sum(entry.nbytes for entry in binding.entries()) * program.schedule.cores, 0
+    read, sizes = stored(binding), {(entry.weight, entry.layer): entry.nbytes for entry in binding.entries()}
+    total, done = sum(sizes.values()) * program.schedule.cores, 0
 
     def counted(name: str, layer: int | None) -> np.ndarray:
         nonlocal done
-        array = read(binding, name, layer)
-        done += array.nbytes
+        found = read(name, layer)
+        done += sizes.get((name, layer), 0)
         progress(min(done, total), total)
-        return array
+        return found
 
-    def operand(name: str, core: int) -> np.ndarray:
-        if name.startswith("tape "):
-            return tapes.tape(program, name.removeprefix("tape "), counted, core)
-        make = tapes.lookup_table if program.arrays[name].kind == "table" else tapes.vectors
-        return make(program, name, counted, core)
-
-    return operand
+    return lambda name, core: operand(program, counted, name, core)

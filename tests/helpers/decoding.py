@@ -57,7 +57,7 @@ def _call(decoder: Any, saved: list[Any], name: str, *args: Any) -> Any:
             args = (args[0], saved[args[1]], *args[2:])
         found = getattr(decoder, name)(*args)
     except ValueError as e:
-        return {"error": str(e)}
+        return {"error": str(e)[:200]}
     if name == "save" and found is not None:
         saved.append(found)
         return len(saved) - 1

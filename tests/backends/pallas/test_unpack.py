@@ -67,7 +67,10 @@ def test_weights(working: str) -> None:
             found = jax.jit(weights.get, static_argnums=(0, 1))(name, every, layer)
             assert found.dtype == right.dtype, name
             np.testing.assert_array_equal(found, right, name)
-    np.testing.assert_array_equal(weights.row("embed", (), 0, 3), read(bound, "embed")[3])
+    table, wanted = read(bound, "embed"), jnp.asarray([[3, 0], [511, 600]])
+    np.testing.assert_array_equal(weights.row("embed", (), 0, 3), table[3])
+    np.testing.assert_array_equal(weights.rows("embed", (), 0, wanted), table[[[3, 0], [511, 511]]])
+    np.testing.assert_array_equal(weights.rows("mlp.up", (5,), 5, wanted[0]), read(bound, "mlp.up", 5)[[3, 0]])
 
 
 def schedules(bound) -> dict[str, Schedule]:
