@@ -1,0 +1,196 @@
+"""The proof of Programs: shipped ones hold, at once; each property that does not is said with its steps and lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from attrs import evolve
+from helpers.definitions import FOLDER, NAMES
+from helpers.mutants import mutants, placed, replaced
+from helpers.simulate import outcome
+from helpers.small import CASES, Case, program
+
+from mks.dsl.compile import load_definition
+from mks.dsl.diagnostics import Diagnostic, MksError
+from mks.dsl.program import ir as p
+from mks.dsl.program.lower import lower
+from mks.dsl.program.proof import prove
+
+RINGED, GATED, EXPERTS = CASES[1], CASES[6], CASES[7]
+
+
+def lowered() -> list[p.Program]:
+    """Every shipped Program that kernels can do, with few and with many rows."""
+    found = []
+    for name in NAMES:
+        definition = load_definition(FOLDER / f"{name}.mks")
+        for (model, _), schedule in definition.schedules.items():
+            for rows in {min(schedule.rows), max(schedule.rows)} if schedule is not None else ():
+                try:
+                    found.append(lower(schedule, definition.instances[model], rows))
+                except MksError:
+                    continue
+    return found
+
+
+def mutant(case: Case, words: str) -> p.Program:
+    """The first mutant that begins so."""
+    return next(changed for said, changed in mutants(program(case)) if said.startswith(words))
+
+
+def said(case: Case, words: str, code: str) -> Diagnostic:
+    """The diagnostic of a code for a mutant."""
+    return next(d for d in prove(mutant(case, words)) if d.code == code)
+
+
+def test_shipped_programs_hold() -> None:
+    """Of every shipped definition that kernels can do nothing is refused."""
+    found = lowered()
+
+    assert {program.schedule.model.name for program in found} >= {"smollm2", "qwen3", "qwen38", "kimi_k3"}
+    assert [d for program in found for d in prove(program)] == []
+
+
+def test_the_proof_is_quick() -> None:
+    """Qwen3.8's takes less than 50 ms of one core."""
+    whole = next(program for program in lowered() if program.schedule.model.name == "qwen38")
+    taken = []
+    for _ in range(5):
+        start = time.process_time()
+        prove(whole)
+        taken.append(time.process_time() - start)
+
+    assert min(taken) < 0.05
+
+
+def test_a_slot_read_before_its_wait() -> None:
+    """E220: a product without its wait."""
+    found = said(GATED, "without Loaded state delta.S", "E220")
+
+    assert found.message == "the read of slot 0 of `state delta.S` does not wait for its load"
+    assert found.primary is not None
+    assert "delta_rule" in found.primary.span.text
+    assert found.notes[:2] == ("step 1: step: the load of `state delta.S` into slot 0 starts",
+                               "step 2: delta: here, on every core")  # fmt: skip
+
+
+def test_a_slot_overwritten() -> None:
+    """E221: a load while the slot is still being saved, with the line that prefetches it and both steps."""
+    found = said(GATED, "without Saved state delta.S", "E221")
+
+    assert found.message == "`state delta.S` is loaded into slot 0 while it is still being saved"
+    assert found.primary is not None
+    assert found.primary.span.text.startswith("prefetch delta.state")
+    assert any("the save of `state delta.S` from slot 0 starts" in note for note in found.notes)
+
+
+def test_a_transfer_without_a_wait() -> None:
+    """E222: what was saved last is not waited for."""
+    whole = program(GATED)
+    body = tuple(op for op in whole.body if not (isinstance(op, p.Saved) and op.copy == "state delta.pq"))
+    found = prove(evolve(whole, body=body))
+
+    assert [d.code for d in found] == ["E222"]
+    assert found[0].message.startswith("a save of `state delta.pq` from slot")
+
+
+def test_a_wait_for_other_bytes() -> None:
+    """E223: the rows of a wait are those of the tape."""
+    found = said(RINGED, "fewer bytes in Wait", "E223")
+
+    assert "rows of the tape" in found.message
+
+
+def test_a_wait_that_never_ends() -> None:
+    """E224: a ring that nobody started."""
+    assert said(RINGED, "without Start dense at 0", "E224").message.endswith("that never starts")
+    assert said(CASES[0], "without StartTiles", "E224").message.endswith("waits for tiles that never start")
+    assert said(EXPERTS, "without Fetch", "E224").message.endswith("waits for experts that never start")
+
+
+def test_buffers_of_a_collective_used_twice() -> None:
+    """E225: a second collective on the same buffers before the first is received."""
+    whole = program(GATED)
+    path, send = next(
+        (path, op) for path, op in placed(whole.body) if isinstance(op, p.Send) and op.exchange == "mlp.h"
+    )
+    twice = mutant(GATED, f"twice Send mlp.h at {'.'.join(map(str, path))}")
+
+    assert send.exchange == "mlp.h"
+    assert "E225" in {d.code for d in prove(twice)}
+
+
+def test_no_barrier() -> None:
+    """E226: messages to cores that may not be there, or a last collective that is not over all of them."""
+    assert (
+        said(GATED, "without Barrier", "E226").message == "`step.h` is sent to cores that may not have entered the call"
+    )
+    whole = program(EXPERTS)
+    fewer = {name: evolve(e, axes=e.axes[:1]) if name == "ids" else e for name, e in whole.exchanges.items()}
+    found = prove(evolve(whole, exchanges=fewer))
+
+    assert [d.code for d in found] == ["E226"]
+    assert "the last collective" in found[0].message
+
+
+def test_a_value_that_is_not_there() -> None:
+    """E227: read before it is computed, or in a buffer that holds another."""
+    assert "E227" in {d.code for d in prove(mutant(GATED, "without Receive delta.h"))}
+    assert "holds two things" in said(GATED, "attention.qr in attention.q", "E227").message
+
+
+def test_other_layers_count_too() -> None:
+    """What two layers allow and three do not is refused, and said to be so."""
+    two = CASES[3]
+    found = said(two, "without Saved entry attention.keys", "E221")
+
+    assert two.layers == 2
+    assert "not with the model's own layers, but with others of the same kinds, numbered from 0" in found.notes
+
+
+@pytest.mark.parametrize("change", [
+    lambda layers: evolve(layers, stop=layers.stop - 1),
+    lambda layers: evolve(layers, choices=layers.choices[:-1]),
+    lambda layers: evolve(layers, choices=layers.choices[::-1]),
+])  # fmt: skip
+def test_layers_are_those_of_the_table(change: Callable[[p.Layers], p.Layers]) -> None:
+    """E223: a tape has the order of the layer table, which is what must run."""
+    whole = program(RINGED)
+    body = tuple(change(op) if isinstance(op, p.Layers) else op for op in whole.body)
+
+    assert [d.code for d in prove(evolve(whole, body=body))] == ["E223"]
+
+
+def test_experts_move_nothing() -> None:
+    """E223: how many experts a core has differs from core to core, so nothing that all do stands there."""
+    whole = program(EXPERTS)
+    path, op = next((path, op) for path, op in placed(whole.body) if isinstance(op, p.Experts))
+    changed = evolve(op, body=(p.Send("ids"), *op.body))
+    assert [d.code for d in prove(replaced(whole, path, (changed,)))] == ["E223"]
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+@pytest.mark.parametrize("trips", [1, 2, 3, 4, 5])
+def test_depths_and_trips(slots: int, trips: int) -> None:
+    """Rings of every depth hold for every number of trips, and with a slot less than they start they do not."""
+    lines = f"target v5e 1x1\nrows 1\ncontext 512\nstream dense {{\nslots = {slots}\nslot = 2560 KiB\nstep : out\n}}"
+    sizes = {"d": 2560, "ffn": 1024, "vocab": 512 * trips, "q_heads": 8, "kv_heads": 4, "head": 128}
+    whole = program(Case("qwen3", 1, lines, 1, tuple(sizes.items())))
+    less = evolve(whole, rings=whole.rings | {"dense": evolve(whole.rings["dense"], slots=slots - 1)})
+
+    assert sum(run.count for run in whole.products["step.out"].tiling.runs) == trips
+    assert prove(whole) == []
+    assert not outcome(whole, 1).wrong
+    if slots > 1:
+        assert (prove(less) == []) == (outcome(less, 1) == outcome(whole, 1))
+
+
+def test_no_trips() -> None:
+    """What is repeated no times does nothing, whatever it is."""
+    whole = program(RINGED)
+    idle = p.Repeat("block", 0, (p.Wait("dense", (8,)), p.Start("dense", 3), p.Loaded("vectors mlp")))
+
+    assert prove(evolve(whole, body=(idle, *whole.body))) == []
+    assert "E224" in {d.code for d in prove(evolve(whole, body=(evolve(idle, count=1), *whole.body)))}
