@@ -26,8 +26,8 @@ class Core:
 
     `refs` holds buffers, arrays and outputs by name; `counters` a ring's waited slot, started transfer and its slot,
     or the parity of a set of exchange buffers. `layer` counts from the first; `index` counts the layers that run the
-    part at hand, `slot` is the expert's at hand. `arrived` are slots and rows of the tiles that were last waited for.
-    `starts` says by an op's `id` what it starts.
+    part at hand, `slot` is the expert's at hand and `alone` the only row that chose it. `arrived` are slots and rows of
+    the tiles that were last waited for. `starts` says by an op's `id` what it starts.
     """
 
     program: p.Program
@@ -39,6 +39,7 @@ class Core:
     index: Scalar = 0
     block: Scalar = 0
     slot: Scalar = 0
+    alone: jax.Array | None = None
     arrived: list[tuple[Scalar, int]] = field(factory=list)
     scope: dict[str, Any] = field(factory=dict)
     alternatives: dict[str, tuple[int, int]] = field(factory=dict)

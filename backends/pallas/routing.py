@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
@@ -44,6 +45,7 @@ def experts(op: p.Experts, core: Core, emit: Callable[[Sequence[p.Op], Core], No
         transfers.wait_expert(bank, slot, core)
         core.slot = slot
         weight = weight_of(weights, chosen[i + 1] + _first(bank, core))
+        core.alone = _alone(weight, core)
         emit(op.body, core)
         result[...] += weight * core.refs[op.value][...]
 
@@ -56,12 +58,22 @@ def experts(op: p.Experts, core: Core, emit: Callable[[Sequence[p.Op], Core], No
     lax.fori_loop(0, total, one, jnp.int32(0))
 
 
+def _alone(weight: jax.Array, core: Core) -> jax.Array | None:
+    """The only row that chose an expert, -1 if several did: one row costs less, and has the same bits in bf16."""
+    if core.rows == 1 or core.program.instance.working == "f32":
+        return None
+    row = lax.broadcasted_iota(jnp.int32, weight.shape, 0)
+    seen = jnp.sum(jnp.where(weight > 0, row + 16, 0))
+    return jnp.where((seen >= 16) & (seen < 32), seen - 16, -1)
+
+
 def expert_dot(op: p.ExpertDot, core: Core) -> None:
     """One product with the expert in the slot at hand."""
     bank = core.program.banks[op.bank]
     slot = core.refs[bank.name].at[core.slot]
     name = bank.layout.products[op.product].name
-    core.refs[op.result][...] = multiply(core.refs[op.operand][...], slot, bank.layout, name, _has_float4(core))
+    x, native = core.refs[op.operand][...], _has_float4(core)
+    core.refs[op.result][...] = multiply(x, slot, bank.layout, name, native, core.alone)
 
 
 def _has_float4(core: Core) -> bool:
