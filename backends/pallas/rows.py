@@ -35,8 +35,9 @@ class Rows:
         for kept in self.kept:
             array = lax.dynamic_slice_in_dim(held[kept.array.name], row, 1, axis=2)
             if kept.array.kind == "cache":
-                # [cores, layers, 1, heads, positions, width]
+                # [cores, layers, 1, heads, positions, width]; the reference has no axis for the one head of latents
                 array = array[..., : kept.store.shape[-2], : kept.store.shape[-1]]
+                array = array.squeeze(3) if kept.store.axis == 0 else array
             found[kept.store.key] = kept.sharing.joined(array)
         return found
 
@@ -45,6 +46,7 @@ class Rows:
         after = dict(held)
         for kept in self.kept:
             array, whole = kept.sharing.cut(states[kept.store.key]), held[kept.array.name]
+            array = jnp.expand_dims(array, 3) if kept.store.axis == 0 else array
             room = [(0, have - want) for have, want in zip(whole.shape, array.shape, strict=True)]
             room[2] = (0, 0)
             array = jnp.pad(array, room).astype(whole.dtype)
@@ -63,9 +65,9 @@ def rows(program: p.Program, span: int) -> Rows:
         (store,) = room.stores[name]
         shared = sharing.of_state(program.shares, state)
         if array.kind == "cache":
-            heads, width = shared.cuts
-            assert store.axis == 1, "the kernel keeps positions after the heads"
+            *heads, width = shared.cuts
+            assert store.axis == len(heads), "the kernel keeps positions after the heads"
             assert width is None, "and the channels of a head together"
-            shared = evolve(shared, cuts=(heads, None, None))
+            shared = evolve(shared, cuts=(*heads, None, None))
         found.append(_Kept(array, store, shared))
     return Rows(room, tuple(found))

@@ -13,7 +13,6 @@ from ..schedule.ir import Group, Schedule, Stream
 from ..schedule.shares import Shares
 from ..source import Span
 from . import ir as p
-from .expert_layout import BITS as CODECS
 from .expert_layout import expert_layout
 from .tiles import TILE_BYTES, WIDTH, Run, Tiling, tiling
 
@@ -226,7 +225,7 @@ def expert_bank(build: Build, place: str, node: m.Experts, slots: int, routes: s
         shapes.append(("+".join(names), tuple(shape[1] for shape in own), own[0][2]))
     first = weights[products[0][0]]
     codec = build.shares.codec(first).name
-    if first.name in build.plain or codec not in CODECS:
+    if first.name in build.plain or codec != "mxfp4":
         codec = build.dtype(first.type)
     layout = expert_layout(shapes, codec)
     name = f"experts {place}"
