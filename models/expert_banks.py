@@ -139,12 +139,19 @@ def _scales(rows: Array, product: ExpertProduct) -> Array:
 def expert_bank(
     read: ReadExpert, weights: Sequence[m.Weight], layout: ExpertLayout, shares: Shares, core: int
 ) -> Iterator[Array]:
-    """One core's experts of a layer in order, int32 `[layout.rows, 512]` each; those that only pad its share are zeros.
+    """One core's experts of a layer in order, as `bank_expert` gives each."""
+    for number in range(shares.weight_shape(weights[0])[0]):
+        yield bank_expert(read, weights, layout, shares, core, number)
+
+
+def bank_expert(
+    read: ReadExpert, weights: Sequence[m.Weight], layout: ExpertLayout, shares: Shares, core: int, number: int
+) -> Array:
+    """One of a core's experts of a layer, int32 `[layout.rows, 512]`; one that only pads its share is zeros.
 
     `weights` are the layout's, in its order.
     """
     held = ranges(weights[0], shares, core)[0]
-    for expert in held:
-        yield pack_expert([expert_share(read(w.name, expert), w, shares, core) for w in weights], layout)
-    for _ in range(shares.weight_shape(weights[0])[0] - len(held)):
-        yield np.zeros((layout.rows, WIDTH), np.int32)
+    if number >= len(held):
+        return np.zeros((layout.rows, WIDTH), np.int32)
+    return pack_expert([expert_share(read(w.name, held[number]), w, shares, core) for w in weights], layout)

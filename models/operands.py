@@ -6,25 +6,42 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from attrs import field, frozen
 
 from ..dsl.program.ir import Bank, Program
 from . import tapes
 from .binding import Binding
-from .expert_banks import expert_bank
-from .read import read, read_expert
+from .expert_banks import Matrix, bank_expert, expert_bank
+from .read import read, read_expert, release_expert
 from .tapes import Array, Read
 
 
+@frozen
+class Experts:
+    """A weight's matrices in one layer, `experts[number]`; each is read, as it is stored, when it is asked for."""
+
+    binding: Binding = field(repr=False)
+    name: str
+    layer: int | None
+    taken: set[int] = field(factory=set, eq=False, repr=False)
+
+    def __getitem__(self, expert: int) -> Matrix:
+        self.taken.add(expert)
+        return read_expert(self.binding, self.name, self.layer, expert)
+
+    def release(self) -> None:
+        """Let the system drop the pages of those that were read."""
+        for expert in self.taken:
+            release_expert(self.binding, self.name, self.layer, expert)
+        self.taken.clear()
+
+
 def stored(binding: Binding) -> Read:
-    """A checkpoint's weights as packing takes them: of experts, one matrix each, as it is stored."""
-    weights = binding.instance.model.weights
+    """A checkpoint's weights as packing takes them: arrays, and of experts `Experts`."""
     experts = experts_of(binding)
 
     def one(name: str, layer: int | None) -> Any:
-        if name not in experts:
-            return read(binding, name, layer)
-        count = binding.instance.length(weights[name].shape[0])
-        return [read_expert(binding, name, layer, expert) for expert in range(count)]
+        return Experts(binding, name, layer) if name in experts else read(binding, name, layer)
 
     return one
 
@@ -52,16 +69,39 @@ def bank_layers(program: Program, bank: Bank) -> list[int]:
 
 def bank_blocks(program: Program, bank: Bank, layer: int, read: Read, core: int) -> Iterator[Array]:
     """One layer's experts of a core, int32 `[rows, 512]` each."""
-    names = [name for names in bank.products for name in names]
-    held: dict[str, Any] = {name: read(name, layer) for name in names}
-    weights = [program.instance.model.weights[name] for name in names]
+    held, weights = _bank_weights(program, bank, layer, read)
     return expert_bank(lambda name, expert: held[name][expert], weights, bank.layout, program.shares, core)
 
 
+def bank_block(program: Program, bank: Bank, layer: int, number: int, read: Read, core: int) -> Array:
+    """One of them."""
+    held, weights = _bank_weights(program, bank, layer, read)
+    return bank_expert(lambda name, expert: held[name][expert], weights, bank.layout, program.shares, core, number)
+
+
+def _bank_weights(program: Program, bank: Bank, layer: int, read: Read) -> tuple[dict[str, Any], list[Any]]:
+    names = [name for names in bank.products for name in names]
+    return {name: read(name, layer) for name in names}, [program.instance.model.weights[name] for name in names]
+
+
+def operand(program: Program, read: Read, name: str, core: int) -> Array:
+    """One of a core's operands, by the name that the Program gives it; `read` as `stored` makes it."""
+    if name.startswith("tape "):
+        return tapes.tape(program, name.removeprefix("tape "), read, core)
+    array = program.arrays[name]
+    if array.kind == "bank":
+        (bank,) = (bank for bank in program.banks.values() if bank.array == name)
+        found = np.empty(array.shape, np.int32)
+        for i, layer in enumerate(bank_layers(program, bank)):
+            for number, block in enumerate(bank_blocks(program, bank, layer, read, core)):
+                found[i, number] = block
+        return found
+    make = tapes.lookup_table if array.kind == "table" else tapes.vectors
+    return make(program, name, read, core)
+
+
 def packed(program: Program, read: Read, core: int) -> dict[str, Array]:
-    """All operands of a core by the names that the Program gives them; `read` as `stored` makes it."""
-    found = tapes.packed(program, read, core)
-    for bank in program.banks.values():
-        layers = [np.stack(list(bank_blocks(program, bank, layer, read, core))) for layer in bank_layers(program, bank)]
-        found[bank.array] = np.stack(layers)
-    return found
+    """All of them."""
+    names = [f"tape {ring}" for ring in program.rings]
+    names += [a.name for a in program.arrays.values() if a.kind in ("vectors", "table", "bank")]
+    return {name: operand(program, read, name, core) for name in names}

@@ -35,13 +35,17 @@ type Progress = Callable[[int, int], None]
 
 @frozen
 class Packed:
-    """An opened folder, which is also where its text files are. `tensors` are each core's, by operand."""
+    """An opened folder, which is also where its text files are. `tensors` are each core's, by operand.
+
+    `plain` names weights that it holds as plain numbers, whatever codec the definition has for them.
+    """
 
     folder: Path
     manifest: Mapping[str, Any] = field(repr=False)
     instance: Instance
     schedule: Schedule
     tensors: tuple[Mapping[str, SafeTensor], ...] = field(repr=False)
+    plain: frozenset[str] = frozenset()
 
     @property
     def nbytes(self) -> int:
@@ -75,6 +79,7 @@ def open_packed(folder: str | Path) -> Packed:
         raise _error("E431", message, helps=_AGAIN)
     try:
         instance, schedule = _rebuilt(folder, said)
+        plain = _weights(said["plain"], instance)
         arrays = {name: (KINDS[a["dtype"]], tuple(a["shape"])) for name, a in said["arrays"].items()}
         names = [layout.core_file(core) for core in range(schedule.cores)]
         complete = [file["name"] for file in said["files"]] == names and all(
@@ -82,7 +87,7 @@ def open_packed(folder: str | Path) -> Packed:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise _error("E432", f"the manifest of `{folder}` is not whole", notes=(f"{type(e).__name__}: {e}",)) from None
-    program = lower(schedule, instance, schedule.rows[0])
+    program = lower(schedule, instance, schedule.rows[0], plain)
     if layout.fingerprint(program) != said["layout"]:
         message = f"`{folder}` was packed for kernels that lay weights out in another way"
         raise _error("E431", message, notes=(f"it was packed by mks {said.get('mks')}",), helps=_AGAIN)
@@ -97,7 +102,7 @@ def open_packed(folder: str | Path) -> Packed:
         tensors.append(found or {})
     if sink.failed:
         raise MksError(sink.found)
-    return Packed(folder, said, instance, schedule, tuple(tensors))
+    return Packed(folder, said, instance, schedule, tuple(tensors), plain)
 
 
 def verify(packed: Packed, progress: Progress | None = None) -> list[Diagnostic]:
@@ -154,6 +159,13 @@ def _rebuilt(folder: Path, said: dict[str, Any]) -> tuple[Instance, Schedule]:
     if instance is None or not check_instance(instance, sink) or not check_shares(schedule, instance, sink):
         raise MksError([*found, *sink.found])
     return instance, schedule
+
+
+def _weights(names: Any, instance: Instance) -> frozenset[str]:
+    """Names of weights. Raises `ValueError` for anything else."""
+    if not isinstance(names, list) or not all(isinstance(n, str) and n in instance.model.weights for n in names):
+        raise ValueError("`plain` is no list of weights")
+    return frozenset(names)
 
 
 def _error(code: str, message: str, *, notes: tuple[str, ...] = (), helps: tuple[str, ...] = ()) -> MksError:

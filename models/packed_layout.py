@@ -13,9 +13,10 @@ from typing import Any
 
 from attrs import asdict, frozen
 
-from ..dsl.program.ir import Product, Program
+from ..dsl.program.ir import Bank, Product, Program
 from ..dsl.program.tiles import WIDTH
 from . import tapes
+from .operands import bank_block, bank_layers
 from .tapes import Array, Read
 
 FORMAT = 1  # raise it when folders change in a way that older readers do not see
@@ -45,6 +46,7 @@ class Operand:
 class Piece:
     """What one layer's `weights` (`None`: the model's own) fill of an array: `nbytes` from its byte `begin` on.
 
+    Of experts a piece is one of each core's, because a layer of them may be larger than memory.
     `blocks(read, core)` makes it bit by bit; what it yields holds until the next is asked for.
     """
 
@@ -62,10 +64,9 @@ def core_file(core: int) -> str:
 
 
 def operands(program: Program) -> tuple[Operand, ...]:
-    """What a core reads, in the order of its file: the tapes, which are whole pages, come first."""
+    """What a core reads, in the order of its file: tapes and experts, which are whole pages, come first."""
     found = [Operand(f"tape {ring}", "int32", (tapes.tape_rows(program, ring), WIDTH)) for ring in program.rings]
-    assert all(a.kind in ("table", "vectors", "state", "cache") for a in program.arrays.values())
-    for kind in ("table", "vectors"):
+    for kind in ("bank", "table", "vectors"):
         found += [Operand(a.name, a.dtype, a.shape) for a in program.arrays.values() if a.kind == kind]
     return tuple(found)
 
@@ -80,6 +81,11 @@ def pieces(program: Program) -> list[Piece]:
             nbytes = product.tiling.rows * WIDTH * 4
             found.append(Piece(f"tape {ring}", layer, at, nbytes, product.weights, _rows(program, product, layer)))
             at += nbytes
+    for bank in program.banks.values():
+        weights, nbytes = tuple(name for names in bank.products for name in names), bank.layout.rows * WIDTH * 4
+        experts = [(layer, number) for layer in bank_layers(program, bank) for number in range(bank.count)]
+        found += [Piece(bank.array, layer, i * nbytes, nbytes, weights, _expert(program, bank, layer, number))
+                  for i, (layer, number) in enumerate(experts)]  # fmt: skip
     for a in program.arrays.values():
         if a.kind == "table":
             weight = a.name.removeprefix("table ")
@@ -93,6 +99,10 @@ def pieces(program: Program) -> list[Piece]:
 
 def _rows(program: Program, product: Product, layer: int | None) -> Blocks:
     return lambda read, core: tapes.product_blocks(program, product, layer, read, core)
+
+
+def _expert(program: Program, bank: Bank, layer: int, number: int) -> Blocks:
+    return lambda read, core: iter([bank_block(program, bank, layer, number, read, core)])
 
 
 def _table(program: Program, name: str) -> Blocks:
@@ -121,10 +131,11 @@ def header(arrays: tuple[Operand, ...]) -> tuple[bytes, dict[str, int]]:
 def fingerprint(program: Program) -> str:
     """Of all that says where a number lies; folders and kernels with different ones do not understand each other."""
     products = {p.name: [p.weights, p.widths, p.dtype, asdict(p.tiling)] for p in program.products.values()}
-    kept = {a.name: [a.shape, a.dtype] for a in program.arrays.values() if a.kind in ("vectors", "table")}
+    kept = {a.name: [a.shape, a.dtype] for a in program.arrays.values() if a.kind in ("bank", "vectors", "table")}
     said = {
         "tapes": {ring: program.transfers(ring) for ring in program.rings},
         "products": products,
+        "experts": {b.array: [b.products, b.axes, asdict(b.layout)] for b in program.banks.values()},
         "arrays": kept,
         "views": {w: [v.buffer, v.start, v.shape, v.transposed]
                   for w, v in program.views.items() if v.buffer in kept},

@@ -25,6 +25,8 @@ from ..dsl.text import syntax as s
 from ..dsl.text.files import read_source
 from ..dsl.text.parse import parse
 from . import packed_layout as layout
+from .binding import Binding
+from .operands import plain
 from .packed_layout import Operand
 from .stored import Checkpoint
 
@@ -40,7 +42,7 @@ class Job:
     files: dict[str, list[int]]
 
 
-def describe(source: Source, schedule: Schedule, checkpoint: Checkpoint, program: Program) -> Job:
+def describe(source: Source, schedule: Schedule, binding: Binding, program: Program) -> Job:
     """A job's description. Raises `MksError` where a file that the definition uses is gone."""
     instance = program.instance
     said = {
@@ -51,14 +53,16 @@ def describe(source: Source, schedule: Schedule, checkpoint: Checkpoint, program
         "schedule": schedule.name,
         "dtype": instance.working,
         "sizes": sizes(instance),
+        "plain": sorted(plain(binding)),
         "target": schedule.target.name,
         "topology": list(schedule.topology),
         "mesh": dict(schedule.mesh),
         "cores": schedule.cores,
         "layout": layout.fingerprint(program),
-        "checkpoint": fingerprint(checkpoint),
+        "checkpoint": fingerprint(binding.checkpoint),
     }
-    stats = {file: Path(file).stat() for file in sorted({tensor.file for tensor in checkpoint.tensors.values()})}
+    files = {tensor.file for tensor in binding.checkpoint.tensors.values()}
+    stats = {file: Path(file).stat() for file in sorted(files)}
     return Job(said, {Path(file).name: [stat.st_size, stat.st_mtime_ns] for file, stat in stats.items()})
 
 

@@ -1,7 +1,8 @@
 """Packs a checkpoint: every weight is read once, and each core's share of it written to where its kernels look.
 
-Memory holds one weight and some blocks of its shares. After each layer the files are flushed and a line of the journal
-says so; a run that was interrupted goes on from there. The manifest comes last: without it a folder is unfinished.
+Memory holds one weight, or of experts one matrix a core, and some blocks of its shares. After each layer the files are
+flushed and a line of the journal says so; a run that was interrupted goes on from there. The manifest comes last:
+without it a folder is unfinished.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from ..dsl.program.ir import Program
 from . import packed_layout as layout
 from .binding import Binding
 from .journal import Journal, Sums
+from .operands import Experts, stored
 from .packed_layout import MANIFEST, Piece
 from .packed_manifest import Job, manifest
-from .read import read, release
+from .read import release
+from .tapes import Read
 from .text_files import text_files
 
 # Called with the bytes written so far and in all.
@@ -73,7 +76,7 @@ def _packed(job: Job, binding: Binding, program: Program, folder: Path, progress
     with ExitStack() as stack:
         files = [stack.enter_context(_open(folder / layout.core_file(core), first, size)) for core in range(cores)]
         pool = stack.enter_context(ThreadPoolExecutor(min(cores, os.cpu_count() or 1)))
-        writer = _Writer(binding, program, [file.fileno() for file in files], starts, sums, pool)
+        writer = _Writer(binding, stored(binding), program, [file.fileno() for file in files], starts, sums, pool)
         units = [list(unit) for _, unit in groupby(layout.pieces(program), key=lambda piece: piece.layer)]
         before = at = cores * sum(piece.nbytes for unit in units[:done] for piece in unit)
         for unit in units[done:]:
@@ -98,6 +101,7 @@ class _Writer:
     """Writes pieces of all cores at once; `sums` are their checksums so far, by core and array."""
 
     binding: Binding
+    read: Read
     program: Program
     files: list[int]
     starts: dict[str, int]
@@ -109,7 +113,7 @@ class _Writer:
         held = {}
         for weight in piece.weights:
             layer = None if self.program.instance.model.weights[weight].part is None else piece.layer
-            held[weight, layer] = read(self.binding, weight, layer)
+            held[weight, layer] = self.read(weight, layer)
 
         def one(core: int) -> None:
             at, value = self.starts[piece.array] + piece.begin, self.sums[core][piece.array]
@@ -120,8 +124,11 @@ class _Writer:
             self.sums[core][piece.array] = value
 
         list(self.pool.map(one, range(len(self.files))))
-        for weight, layer in held:
-            release(self.binding, weight, layer)
+        for (weight, layer), found in held.items():
+            if isinstance(found, Experts):
+                found.release()
+            else:
+                release(self.binding, weight, layer)
 
 
 def _put(file: int, data: memoryview, at: int) -> int:

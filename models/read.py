@@ -92,6 +92,15 @@ def read_expert(binding: Binding, name: str, layer: int | None, expert: int) -> 
     return Quantised(matrix, scales)
 
 
+def release_expert(binding: Binding, name: str, layer: int | None, expert: int) -> None:
+    """Let the system drop the pages of a matrix that was read, and of those in its tensor."""
+    source = binding.sources[binding.key(name, layer)]
+    piece = source.pieces[expert if source.axes else 0]
+    piece.tensor.release()
+    if piece.scales is not None:
+        piece.scales.tensor.release()
+
+
 def _indices(shape: tuple[int, ...], source: Source) -> Iterator[tuple[int | slice, ...]]:
     """Where in the whole each piece goes."""
     for numbers in product(*(range(shape[axis]) for axis in source.axes)):

@@ -77,7 +77,7 @@ def _pack(args: argparse.Namespace) -> None:
 
     begun = time.perf_counter()
     folder = args.output.expanduser()
-    job = describe(source, program.schedule, binding.checkpoint, program)
+    job = describe(source, program.schedule, binding, program)
     with loading(f"Packing {program.schedule.model.name}") as progress:
         done = pack_model(job, binding, program, folder, progress)
     if args.verify:
@@ -97,6 +97,7 @@ def _lowered(args: argparse.Namespace) -> tuple[Source, Binding, Program]:
     from ...dsl.schedule.fits import check_shares
     from ...models.library import find_definition
     from ...models.load import load
+    from ...models.operands import plain
 
     source, found = find_definition(args.model)
     if source is None:
@@ -121,7 +122,7 @@ def _lowered(args: argparse.Namespace) -> tuple[Source, Binding, Program]:
     sink = Sink()
     if not check_shares(schedule, binding.instance, sink):
         raise MksError([*found, *sink.found])
-    program = lower(schedule, binding.instance, schedule.rows[0])
+    program = lower(schedule, binding.instance, schedule.rows[0], plain(binding))
     warn(found)
     return source, binding, program
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,11 @@ from mks.dsl.schedule.choose import choose_schedule
 from mks.dsl.schedule.fits import check_shares
 from mks.dsl.schedule.ir import Schedule
 from mks.dsl.source import Source
-from mks.models import tapes
 from mks.models.binding import Binding
 from mks.models.load import load
+from mks.models.operands import packed, plain, stored
 from mks.models.packed_manifest import Job, describe
 from mks.models.packing import Progress, Summary, pack_model
-from mks.models.read import read
 
 # A small model on two cores, whose sizes come from a config.
 TEXT = """mks 1
@@ -87,8 +85,8 @@ def prepared(
     chosen = choose_schedule(definition.schedules, model, schedule)
     assert isinstance(chosen, Schedule)
     assert check_shares(chosen, binding.instance, Sink())
-    program = lower(chosen, binding.instance, chosen.rows[0])
-    return describe(source, chosen, binding.checkpoint, program), binding, program
+    program = lower(chosen, binding.instance, chosen.rows[0], plain(binding))
+    return describe(source, chosen, binding, program), binding, program
 
 
 def pack(made: tuple[Job, Binding, Program], folder: Path, progress: Progress = lambda done, total: None) -> Summary:
@@ -99,7 +97,7 @@ def pack(made: tuple[Job, Binding, Program], folder: Path, progress: Progress = 
 def in_memory(made: tuple[Job, Binding, Program], core: int) -> dict[str, np.ndarray]:
     """What a core's file must hold."""
     _, binding, program = made
-    return tapes.packed(program, partial(read, binding), core)
+    return packed(program, stored(binding), core)
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -19,6 +19,7 @@ from helpers.packs import TEXT, content, in_memory, pack, prepared
 
 from mks.dsl.diagnostics import MksError
 from mks.dsl.source import Source
+from mks.models import operands as operand_module
 from mks.models import packing
 from mks.models.packed import Packed, open_packed, verify
 from mks.models.packed_layout import core_file, operands, pieces
@@ -51,7 +52,7 @@ def checkpoint(tmp_path: Path, save_file: Callable[[Path, Mapping[str, np.ndarra
 
 
 def equal(packed: Packed, made: Any) -> None:
-    """Every core's file is what `tapes.packed` makes in memory."""
+    """Every core's file is what `operands.packed` makes in memory."""
     for core in range(packed.schedule.cores):
         here, there = in_memory(made, core), packed.arrays(core)
         assert here.keys() == there.keys()
@@ -78,6 +79,72 @@ def test_files_hold_what_kernels_read(definition: str, data: str, working: str, 
     assert summary.nbytes == summary.written == packed.nbytes
     assert not summary.resumed
     assert (tmp_path / "packed" / "config.json").read_bytes() == (DATA / data / "config.json").read_bytes()
+
+
+def kimi() -> Source:
+    """Kimi K3's definition on eight cores, with a schedule for one beside it."""
+    text = shipped("kimi_k3").text
+    at = text.index("schedule ironwood16")
+    few = text[at:].replace("schedule ironwood16", "schedule few").replace("2x2x4", "2x2x1").replace("tp = 8", "tp = 2")
+    one = "schedule one for kimi_k3 {\n  target v5e 1x1\n  rows 1\n  context 256\n}\n"
+    return Source("kimi_k3.mks", f"{text[:at]}{few}\n{one}")
+
+
+@pytest.mark.parametrize(
+    ("data", "schedule", "working"),
+    [("kimi_k3_mxfp4_tp8", "few", "f32"), ("kimi_k3_tiny", "one", "f32"), ("kimi_k3_mxfp4_tiny", "one", "f32")],
+)
+def test_experts_are_packed_as_they_are_stored(data: str, schedule: str, working: str, tmp_path: Path) -> None:
+    """Four bits where the checkpoint has them, plain numbers where it has these, and the manifest says which."""
+    made = prepared(kimi(), DATA / data, schedule, working=working)
+    pack(made, tmp_path / "packed")
+    packed = open_packed(tmp_path / "packed")
+
+    equal(packed, made)
+    assert verify(packed) == []
+    codec = made[2].banks["experts moe"].layout.codec
+    held = {"moe.gate", "moe.up", "moe.down"}
+    assert (packed.plain, codec) == ((frozenset(), "mxfp4") if "mxfp4" in data else (held, working))
+    assert all(packed.operand("bank moe", core).any() for core in range(packed.schedule.cores))
+
+
+def test_experts_packed_in_two_runs(tmp_path: Path) -> None:
+    """Interrupted among a layer's experts, the same folder comes out, and less is written the second time."""
+    made = prepared(kimi(), DATA / "kimi_k3_mxfp4_tiny", "one")
+    pack(made, tmp_path / "whole")
+    experts = [i for i, piece in enumerate(pieces(made[2])) if piece.array == "bank moe"]
+    with pytest.raises(Stopped):
+        pack(made, tmp_path / "halted", stopping(experts[len(experts) // 2] + 1))
+    summary = pack(made, tmp_path / "halted")
+
+    assert summary.resumed
+    assert 0 < summary.written < summary.nbytes
+    assert content(tmp_path / "halted") == content(tmp_path / "whole")
+
+
+def test_one_expert_is_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of one piece, whose pages are dropped before the next: a layer of experts may be larger than memory."""
+    made = prepared(kimi(), DATA / "kimi_k3_mxfp4_tp8", "few")
+    held: set[tuple[Any, ...]] = set()
+    most = 0
+    read_expert, release_expert = operand_module.read_expert, operand_module.release_expert
+
+    def reading(binding: Any, *key: Any) -> Any:
+        nonlocal most
+        held.add(key)
+        most = max(most, len(held))
+        return read_expert(binding, *key)
+
+    def releasing(binding: Any, *key: Any) -> None:
+        held.remove(key)
+        release_expert(binding, *key)
+
+    monkeypatch.setattr(operand_module, "read_expert", reading)
+    monkeypatch.setattr(operand_module, "release_expert", releasing)
+    pack(made, tmp_path / "packed")
+
+    assert not held
+    assert most == 3 * 4  # of each of the four shares of experts one, and its three matrices
 
 
 def test_any_tool_reads_the_files(checkpoint: Path, tmp_path: Path) -> None:

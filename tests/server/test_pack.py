@@ -111,3 +111,20 @@ def test_help_has_examples(capfd: pytest.CaptureFixture[str]) -> None:
     """--help is status 0 and shows whole command lines."""
     assert main(["pack", "--help"]) == 0
     assert "mks pack qwen38 --checkpoint" in capfd.readouterr().out
+
+
+def test_experts_are_packed(go: Go, tmp_path: Path) -> None:
+    """Kimi K3 with a schedule for one core: from the definition's text to what kernels read, experts in four bits."""
+    text = MODEL.with_name("kimi_k3.mks").read_text("utf-8")
+    one = "schedule one for kimi_k3 {\n  target v5e 1x1\n  rows 1\n  context 256\n}\n"
+    (tmp_path / "kimi.mks").write_text(text[: text.index("schedule ironwood16")] + one)
+    status, out, err = go(
+        "--checkpoint", str(DATA / "kimi_k3_mxfp4_tiny"), "--json", "--verify", model=str(tmp_path / "kimi.mks")
+    )
+    assert (status, err) == (0, "")
+    said, packed = json.loads(out), open_packed(tmp_path / "packed")
+
+    assert (said["schedule"], said["cores"], said["bytes"], said["verified"]) == ("one", 1, packed.nbytes, True)
+    layers, experts, *_ = packed.operand("bank moe", 0).shape
+    assert (layers, experts) == (packed.instance.values["layers"] - 1, packed.instance.values["experts"])
+    assert packed.plain == frozenset()
