@@ -17,6 +17,7 @@ backend's own argument holds, see `backends/pallas/collectives.py`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from ..diagnostics import Diagnostic, ordered
 from . import ir as p
@@ -52,14 +53,9 @@ def faults(program: p.Program) -> Iterator[Fault]:
     yield from _rings(program, table)
     yield from _copies(program, table, touched)
     yield from _exchanges(program, table)
-    for ring in program.caches:
-        used = track(program, lambda op, _, ring=ring: isinstance(op, p.StartTiles | p.Attend) and op.ring == ring)
-        yield from _found(check(tiles_machine(program, ring), used, table))
-    for bank in program.banks:
-        used = track(
-            program, lambda op, _, bank=bank: isinstance(op, p.Route | p.Fetch | p.Experts) and op.bank == bank
-        )
-        yield from _found(check(bank_machine(program, bank), used, table))
+    for name in (*program.caches, *program.banks):
+        machine = tiles_machine(program, name) if name in program.caches else bank_machine(program, name)
+        yield from _found(check(machine, track(program, partial(_of_list, name)), table))
     every = track(program, lambda op, place: touched[id(op), place] != Touches((), ()))
     yield from _found(check(values_machine(program, touched), every, table))
 
@@ -110,8 +106,21 @@ def _exchanges(program: p.Program, table: list[tuple[int, Parts]]) -> Iterator[F
 
     yield from _found(check(barrier_machine(program), track(program, meets), table))
     for key in dict.fromkeys(map(exchange_set, program.exchanges.values())):
-        used = track(program, lambda op, _, key=key: set_of(program, op) == key)
-        yield from _found(check(exchange_machine(program), used, table))
+
+        def own(op: p.Op, _: str, key: str = key) -> bool:
+            return set_of(program, op) == key
+
+        yield from _found(check(exchange_machine(program), track(program, own), table))
+
+
+def _of_list(name: str, op: p.Op, _: str) -> bool:
+    """Whether an op goes through tiles of a cache, or chosen experts, one by one."""
+    match op:
+        case p.StartTiles() | p.Attend():
+            return op.ring == name
+        case p.Route() | p.Fetch() | p.Experts():
+            return op.bank == name
+    return False
 
 
 def _found(fault: Fault | None) -> tuple[Fault, ...]:

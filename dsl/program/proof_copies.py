@@ -47,7 +47,7 @@ def copies_machine(program: p.Program, buffer: str, touched: Touched) -> Machine
     def runs(copy: p.Copy, ahead: bool, state: Copies, op: p.Op, at: Moment) -> int | None:
         """The entry that an op means, or none where that layer does not run the part."""
         if copy.part is None:
-            return 0
+            return mine(copy, op, state, at)[0]
         if at.place == copy.part and not ahead:
             return state.count(copy.name)
         if at.end and ahead:
@@ -59,7 +59,8 @@ def copies_machine(program: p.Program, buffer: str, touched: Touched) -> Machine
 
     def mine(copy: p.Copy, op: p.Op, state: Copies, at: Moment) -> tuple[int, int]:
         """The entry of this layer, and its slot."""
-        if copy.part is not None and at.place != copy.part:
+        moves = isinstance(op, p.Load | p.Loaded | p.Save) or copy.slots > 1
+        if at.place != (copy.part or STEP) and (copy.part is not None or moves):
             raise Fault("E220", f"`{at.place}` uses `{copy.name}`, of which it has no entry", op)
         entry = state.count(copy.name) if copy.part is not None else 0
         return entry, slot_of(copy, entry, op)

@@ -167,8 +167,8 @@ def check[State: Hashable](machine: Machine[State], ops: Track, table: list[tupl
 def _everywhere[State: Hashable](machine: Machine[State], ops: Track, table: list[Parts]) -> list[Parts] | None:
     """A shortest sequence of layers along which something is wrong, if there is one."""
     after: dict[Parts, dict[Parts | None, None]] = {parts: {None: None} for parts in table}
-    for parts, following in pairwise(table):
-        after[parts][following] = None
+    for one, other in pairwise(table):
+        after[one][other] = None
     path: list[Parts] = []
     try:
         _finish(machine, _run(machine, machine.begin, ops.before, Moment()), ops, Moment())

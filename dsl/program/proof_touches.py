@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import attrs
 from attrs import frozen
 
 from ..model import ir as m
 from ..model import ops as registry
-from ..model.expressions import walk
+from ..model.expressions import children
 from . import ir as p
 
 _WRITTEN = frozenset({"outputs", "result", "cos", "sin", "weights"})
+_NO_BUFFERS = frozenset({"ring", "copy", "bank", "exchange", "product", "output"})
 
 
 @frozen
@@ -59,7 +57,7 @@ def _by_fields(op: p.Op, place: str, program: p.Program) -> Touches:
     reads: dict[str, None] = {}
     writes: list[str] = []
     updates: dict[str, None] = {}
-    for name in _fields(type(op)):
+    for name in (field.name for field in attrs.fields(type(op)) if field.name not in _NO_BUFFERS):
         value = getattr(op, name)
         for each in value if isinstance(value, tuple) else (value,):
             if isinstance(each, str):
@@ -72,30 +70,29 @@ def _by_fields(op: p.Op, place: str, program: p.Program) -> Touches:
     return Touches(tuple(reads), tuple(writes), tuple(updates))
 
 
-@cache
-def _fields(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in attrs.fields(kind))
-
-
-def _read(node: Any, place: str, program: p.Program, reads: dict[str, None], updates: dict[str, None]) -> None:
-    bound: set[str] = set()
-    for each in walk(node):
+def _read(node: m.Node, place: str, program: p.Program, reads: dict[str, None], updates: dict[str, None]) -> None:
+    pending: list[tuple[m.Node, frozenset[str]]] = [(node, frozenset())]
+    while pending:
+        each, bound = pending.pop()
+        name: str | None = None
         match each:
             case m.Let():
-                bound |= {name for name, _ in each.bindings}
+                pending += [(value, bound) for _, value in each.bindings]
+                pending.append((each.body, bound.union(name for name, _ in each.bindings)))
+                continue
             case m.Local():
-                view = program.views.get(f"{place}.{each.name}") or program.views.get(each.name)
-                if view is not None and each.name not in bound:
-                    reads[view.buffer] = None
+                name = f"{place}.{each.name}" if f"{place}.{each.name}" in program.views else each.name
+                name = None if each.name in bound else name
             case m.WeightRef():
-                view = program.views.get(each.name)
-                if view is not None:
-                    reads[view.buffer] = None
+                name = each.name
             case m.Call():
                 for state, changed in _states(each, program):
                     (updates if changed else reads)[state] = None
                 if each.op == "rope":
                     reads |= dict.fromkeys(_turns(each, program))
+        if name is not None and name in program.views:
+            reads[program.views[name].buffer] = None
+        pending += [(child, bound) for child in children(each)]
 
 
 def _turns(call: m.Call, program: p.Program) -> tuple[str, ...]:

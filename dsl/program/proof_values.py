@@ -61,12 +61,14 @@ def shared(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator[
     for cache in program.caches.values():
         for i, name in enumerate(cache.buffers):
             holds.setdefault(name, {})["tiles", cache.name, i] = None, cache.part
+    for ring in program.rings.values():
+        holds.setdefault(ring.name, {})["ring", ring.name] = None, STEP
     for bank in program.banks.values():
         holds.setdefault(bank.name, {})["experts", bank.name] = None, bank.part
     names = _named(program)
-    for op, place in ops:
-        for i, name in enumerate(touched[id(op), place].writes):
-            holds.setdefault(name, {}).setdefault(_thing(op, i, place, program, names), (op, place))
+    for each, place in ops:
+        for i, name in enumerate(touched[id(each), place].writes):
+            holds.setdefault(name, {}).setdefault(_thing(each, i, place, program, names), (each, place))
     for name, things in holds.items():
         if len(things) > 1:
             (_, place), (op, other) = list(things.values())[:2]

@@ -141,6 +141,25 @@ def test_a_value_that_is_not_there() -> None:
     assert "holds two things" in said(GATED, "attention.qr in attention.q", "E227").message
 
 
+def test_a_stream_that_is_called_like_a_value() -> None:
+    """E227: a ring takes room under its name, as values do."""
+    lines = "target v5e 1x1\nrows 1\ncontext 512\nstream h {\nslots = 3\nslot = 2560 KiB\nmlp : (gate, up), down\n}"
+    found = prove(program(Case("qwen3", 2, lines, 1, CASES[3].sizes)))
+
+    assert [(d.code, d.message) for d in found] == [("E227", "`h` holds two things, of `step` and of `step`")]
+
+
+def test_what_no_layer_owns() -> None:
+    """E220: the step's own entries move outside of the layers, where they have one slot."""
+    whole = program(RINGED)
+    path, _ = next(
+        (path, op) for path, op in placed(whole.body) if isinstance(op, p.Loaded) and op.copy == "vectors mlp"
+    )
+    inside = replaced(whole, path, (p.Load("vectors step", False), p.Loaded("vectors step"), p.Loaded("vectors mlp")))
+
+    assert "`mlp` uses `vectors step`, of which it has no entry" in {d.message for d in prove(inside)}
+
+
 def test_other_layers_count_too() -> None:
     """What two layers allow and three do not is refused, and said to be so."""
     two = CASES[3]
