@@ -62,6 +62,7 @@ class Fault(Exception):
         super().__init__(message)
         self.code, self.message, self.op, self.slot = code, message, op, slot
         self.place = STEP
+        self.layer: int | None = None
         self.since: tuple[Event, ...] = ()
         self.elsewhere = False
 
@@ -204,7 +205,7 @@ def _along[State: Hashable](machine: Machine[State], ops: Track, table: list[tup
         at.layer = at.now = at.following = None
         _finish(machine, state, ops, at)
     except Fault as fault:
-        fault.place = at.place
+        fault.place, fault.layer = at.place, at.layer
         same = [event for event in at.log or () if event.slot == fault.slot]
         fault.since = tuple(same[-4:])
         return fault

@@ -6,6 +6,7 @@ from ..diagnostics import Diagnostic, Label
 from ..source import Span
 from . import ir as p
 from .proof_paths import Event, Fault
+from .proof_values import placed
 
 _BUG = "this comes from lowering, not from the text: a schedule that can be lowered must not allow it"
 
@@ -17,8 +18,12 @@ def diagnostic(program: p.Program, fault: Fault) -> Diagnostic:
     before = next((e for e in reversed(fault.since) if e.op is not op), None)
     there = None if before is None else span_of(program, before.op, before.place, fault.slot)
     others = () if there is None or there == here or before is None else (Label(there, f"before: {before.text}"),)
+    used = _user(program, op)
+    if used is not None and used.span not in (here, there):
+        others = (*others, Label(used.span, f"for `{used.name}`"))
     steps = [f"step {i + 1}: {event}" for i, event in enumerate(_needed(fault.since))]
-    steps += [f"step {len(steps) + 1}: {fault.place}: here, on every core"] if steps else []
+    where = fault.place if fault.layer is None else f"layer {fault.layer}, {fault.place}"
+    steps += [f"step {len(steps) + 1}: {where}: here, on every core"] if steps else []
     if fault.elsewhere:
         steps.append("not with the model's own layers, but with others of the same kinds, numbered from 0")
     label = None if here is None else Label(here, _word(op))
@@ -29,6 +34,16 @@ def _needed(since: tuple[Event, ...]) -> tuple[Event, ...]:
     """From the last start on; what happened to the slot before does not matter."""
     starts = [i for i, event in enumerate(since) if event.text.endswith("starts") or event.text.endswith("sent")]
     return since[starts[-1] :] if starts else since[-1:]
+
+
+def _user(program: p.Program, op: p.Op | None) -> p.Product | None:
+    """The product that a ring's wait is for, or before the next one of which its start stands."""
+    if not isinstance(op, p.Start | p.Wait):
+        return None
+    ops = placed(program.body)
+    place = next((place for each, place in ops if each is op), None)
+    users = (each for each, at in ops if at == place and isinstance(each, p.Dot))
+    return next((made for made in (program.products[dot.product] for dot in users) if made.ring == op.ring), None)
 
 
 def _word(op: p.Op | None) -> str:

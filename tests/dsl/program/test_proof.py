@@ -73,7 +73,7 @@ def test_a_slot_read_before_its_wait() -> None:
     assert found.primary is not None
     assert "delta_rule" in found.primary.span.text
     assert found.notes[:2] == ("step 1: step: the load of `state delta.S` into slot 0 starts",
-                               "step 2: delta: here, on every core")  # fmt: skip
+                               "step 2: layer 0, delta: here, on every core")  # fmt: skip
 
 
 def test_a_slot_overwritten() -> None:
@@ -101,6 +101,9 @@ def test_a_wait_for_other_bytes() -> None:
     found = said(RINGED, "fewer bytes in Wait", "E223")
 
     assert "rows of the tape" in found.message
+    assert found.primary is not None
+    assert found.primary.span.text == "slots = 1"
+    assert [label.text for label in found.others] == ["for `attention.wq+wk+wv`"]
 
 
 def test_a_wait_that_never_ends() -> None:
