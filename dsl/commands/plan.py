@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import Diagnostic, MksError, ordered
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
 ABOUT = """\
 Print the Program of each schedule, for each number of rows: what a step reads and
 writes, buffers, rings and their tapes, products, collectives, and all that happens,
-in order. Bytes are exact, times predicted; both are those of one core.
+in order. Bytes are exact, times predicted; both are those of one core. With --time, how
+long the step takes by a simulation of it, where the core waits and for what.
 """
+GROUP = "mks.timelines"
 EXAMPLES = """\
 examples:
   mks plan models/qwen38.mks --rows 1
   mks plan models/qwen38.mks --schedule ironwood4 --rows 8 --json
+  mks plan models/qwen38.mks --rows 1 --time --position 1024
   mks plan models/smollm2.mks --size layers=2
 
 exit status: 0 fine, 1 errors, 2 wrong usage
@@ -40,7 +44,14 @@ def main(argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--rows", metavar="N", type=int, help="only for so many sequences at once")
-    return plan(parsed(parser, argv))
+    parser.add_argument("--time", action="store_true", help="predict how long the step takes")
+    parser.add_argument("--position", metavar="N", type=int, help="with --time: each row's earlier tokens")
+    args = parsed(parser, argv)
+    if args.position is not None and args.position < 0:
+        parser.error("--position counts earlier tokens; it is 0 or more")
+    if args.position is not None and not args.time:
+        parser.error("--position is for --time")
+    return plan(args)
 
 
 def plan(args: argparse.Namespace) -> int:
@@ -53,18 +64,38 @@ def plan(args: argparse.Namespace) -> int:
         made = resolved(source, args, found)
         if made is not None and not _failed(found):
             programs = lowered(*made, args, found)
+    describe = _timeline(args.position) if args.time else _as_written
+    plans = [describe(program, args.json) for program in programs]
     said = ordered(found)
     if args.json:
+        print(json.dumps({"schedules": plans, "diagnostics": [as_json(d) for d in said]}, indent=2))
+    else:
+        print(render_all(said, style_for(sys.stderr)), end="", file=sys.stderr)
+        print("\n\n\n".join(plans), end="\n" * bool(plans))
+    return int(_failed(found))
+
+
+def _as_written(program: Program, data: bool) -> Any:
+    if data:
         from ..program.record import record
 
-        data: dict[str, Any] = {"schedules": [record(x) for x in programs], "diagnostics": [as_json(d) for d in said]}
-        print(json.dumps(data, indent=2))
-    else:
-        from ..program.words import words
+        return record(program)
+    from ..program.words import words
 
-        print(render_all(said, style_for(sys.stderr)), end="", file=sys.stderr)
-        print("\n\n\n".join(map(words, programs)), end="\n" * bool(programs))
-    return int(_failed(found))
+    return words(program)
+
+
+def _timeline(position: int | None) -> Callable[[Program, bool], Any]:
+    """What predicts times belongs to another room, which this one does not import: it is found by name.
+
+    Raises OSError where the installation knows of none.
+    """
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=GROUP):
+        report = point.load()
+        return lambda program, data: report(program, position)[data]
+    raise OSError(f"nothing that predicts times is installed: no entry point in `{GROUP}`; install mks again")
 
 
 def lowered(

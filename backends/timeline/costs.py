@@ -1,0 +1,128 @@
+"""How many bundles an op takes, estimated from its shape. A bundle issues in one cycle when nothing stalls.
+
+A register holds `[8, 128]` 32-bit numbers; of a row alone it holds an eighth. The estimates were set against whole
+parts of compiled kernels; what an op shares with its neighbours, the compiler's overlap of them, is in the figures.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from ...dsl.model import ir as m
+from ...dsl.model.expressions import walk
+from ...dsl.program import ir as p
+from ...dsl.program.exchange import Exchange
+from ...dsl.program.expert_layout import ExpertProduct
+from .figures import TILE, Machine
+
+SUBLANES, LANES = 8, 128
+_ROW_BYTES = 2048  # of a tape
+START, WAIT, BRANCH = 5.0, 1.5, 25.0  # bundles: a transfer's descriptor, a semaphore, a layer's choice of a part
+_STORE = 8.0  # a statement's way through memory
+
+# An op's bundles: so many, and so many for each register of its value.
+_ELEMENT: dict[str, tuple[float, float]] = {
+    "exp": (8, 1.0), "tanh": (12, 2.5), "sigmoid": (12, 2.0), "silu": (12, 2.5), "softplus": (20, 4.0),
+    "sqrt": (8, 1.0), "div": (8, 1.5), "pow": (8, 1.0), "rms_norm": (110, 1.0), "l2_norm": (70, 1.0),
+    "rope": (40, 3.0), "causal_conv": (30, 4.0), "softmax": (120, 3.0), "heads": (10, 1.0), "flat": (10, 1.0),
+    "split": (10, 0.5), "concat": (10, 0.5),
+}  # fmt: skip
+_PLAIN = (2.0, 0.5)
+_HEAD_STEP = 3.4  # bundles for each register of a head's state in the delta rule
+_MIXED = 1.5  # bundles for each register of a bank that is read
+_ROUTE, _ROUTE_ROW = 500.0, 250.0
+
+
+def registers(shape: tuple[int, ...]) -> int:
+    """How many registers hold f32 values of a shape, the last two axes in sublanes and lanes."""
+    *leading, rows, columns = (1, 1, *shape)
+    return prod(leading) * -(-rows // SUBLANES) * -(-columns // LANES)
+
+
+def dot(product: p.Product, run: int, rows: int, machine: Machine) -> float:
+    """One iteration of a product's run: the tiles that arrived are pushed into the matrix units."""
+    made = product.tiling.runs[run]
+    weights = sum(made.rows) * _ROW_BYTES
+    return weights / TILE * machine.tile[product.tiling.bits].value + _many(rows, weights, machine)
+
+
+def _many(rows: int, weights: int, machine: Machine) -> float:
+    """More than 16 rows stream through as well."""
+    return max(0, rows - 16) / 128 * weights / TILE * machine.tile[16].value
+
+
+def expert_dot(product: ExpertProduct, codec: str, rows: int, machine: Machine) -> float:
+    """One product of a routed expert; each row of the operand is spread over eight where codes have scales."""
+    bits = product.tiling.bits
+    weights = product.tiling.rows * _ROW_BYTES
+    bundles = machine.tile[bits].value
+    if codec == "mxfp4":
+        bundles += machine.code_row.value * (rows - 1)
+    return weights / TILE * bundles + 60
+
+
+def compute(op: p.Compute | p.Put, program: p.Program, layer: int | None) -> float:
+    """A statement's expression, without the products that were taken out of it."""
+    outputs = [program.buffers[name].shape for name in getattr(op, "outputs", ()) if name in program.buffers]
+    stored = sum(registers(shape) for shape in outputs)
+    return _STORE + stored + sum(_node(node, program, layer) for node in walk(op.node))
+
+
+def _node(node: m.Node, program: p.Program, layer: int | None) -> float:
+    if not isinstance(node, m.Call):
+        return 0.0
+    shape = program.shares.shape(node.type.shape)
+    if node.op == "delta_rule":
+        heads, width = shape[0], program.shares.shape(node.args[0].type.shape)[-1]
+        return 150 + program.rows * heads * _HEAD_STEP * registers((width, shape[-1]))
+    if node.op == "mix":
+        return _mix(node, shape, program, layer)
+    each, many = _ELEMENT.get(node.op, _PLAIN)
+    whole = (*((program.rows,) if len(shape) < 2 else (program.rows, *shape[:-1])), shape[-1]) if shape else (1, 1)
+    return each + many * registers(whole)
+
+
+def _mix(node: m.Call, shape: tuple[int, ...], program: p.Program, layer: int | None) -> float:
+    """Banks that are used are read twice: for their weights, and for the sum."""
+    banks, count = node.args[0], 0.0
+    if isinstance(banks, m.Slice):
+        count = program.instance.number(banks.stop, layer)
+    elif isinstance(banks, m.StateRef):
+        count = program.buffers[banks.name].shape[0]
+    return 250 + (count + 1) * 2 * _MIXED * registers((program.rows, *shape))
+
+
+def route(program: p.Program, bank: p.Bank) -> float:
+    """The choice of experts by ranks, and the list of this core's."""
+    return _ROUTE + _ROUTE_ROW * program.rows + bank.count / 32
+
+
+def attend_tile(ring: p.CacheRing, program: p.Program, machine: Machine) -> float:
+    """One tile of a cache: scores, the running softmax, the values' sum. Latents are keys and values."""
+    sizes = [2 * prod(program.buffers[name].shape[1:]) for name in ring.buffers]
+    pushed = sum(sizes) + (sizes[0] if _latent(program, ring) else 0)
+    return machine.attend.value + pushed / TILE * machine.tile[16].value
+
+
+def _latent(program: p.Program, ring: p.CacheRing) -> bool:
+    return len(program.buffers[ring.buffers[0]].shape) == 3
+
+
+def attend_row(program: p.Program) -> float:
+    """A row's own entry, and its result."""
+    return 120.0 * program.rows
+
+
+def send(made: Exchange, phase: int = 0) -> float:
+    """What is sent is stored as it travels, and each message started."""
+    return 20 + registers((made.rows, made.width)) + START * made.phases[phase].peers
+
+
+def between(made: Exchange) -> float:
+    """Of a phase that has come: its parts are added up or joined, and the next messages started."""
+    return 30 + registers((made.rows, made.width)) / max(1, len(made.phases)) * 2
+
+
+def greedy(program: p.Program, logits: str) -> float:
+    """The largest of the logits, and its id."""
+    return 150 + 1.5 * registers(program.buffers[program.views[logits].buffer].shape)

@@ -1,0 +1,163 @@
+"""What a simulated step says: its time, what bounds each part, where the core waits, and what that costs."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from attrs import evolve, frozen
+
+from ...dsl.program import ir as p
+from .actions import Action, Await, Collect
+from .figures import Machine, machine
+from .simulate import Span, Trace, simulate
+from .unroll import unroll
+
+_MOST = 12  # waits of which it is simulated what they cost
+_FULL = 0.85  # of a part's time that HBM is busy, from which on HBM bounds it
+
+
+@frozen
+class Share:
+    """Seconds of a step spent in one place, all its `runs` together.
+
+    `mxu` and `vpu` compute, `hbm` waits while HBM is busy, `link` waits for messages, `latency` for a transfer while
+    HBM is idle. `idle` is how long HBM was idle, whatever the core did; `bytes` is what was read or written for it.
+    """
+
+    name: str
+    runs: int
+    seconds: float
+    mxu: float
+    vpu: float
+    hbm: float
+    link: float
+    latency: float
+    idle: float
+    bytes: int = 0
+
+    @property
+    def bound(self) -> str:
+        """What bounds it: `HBM`, `links`, `matrix unit`, `vector unit` or `latency`."""
+        if self.seconds and 1 - self.idle / self.seconds >= _FULL:
+            return "HBM"
+        parts = {"HBM": self.hbm, "links": self.link, "matrix unit": self.mxu, "vector unit": self.vpu,
+                 "latency": self.latency}  # fmt: skip
+        return max(parts, key=lambda name: parts[name])
+
+
+@frozen
+class Stall:
+    """All waits for one thing: how often and how long the core stood, and how long of it HBM did as well.
+
+    `saves` is by how much the step would be shorter were the wait overlapped whole; `None` where that was not tried,
+    or where it is for bytes that must come first.
+    """
+
+    place: str
+    what: str
+    kind: str
+    times: int
+    seconds: float
+    idle: float
+    saves: float | None = None
+
+
+@frozen
+class Prediction:
+    """A step of `rows` rows, each at `position`; predicted, with compute estimated by op.
+
+    `floor` is the time of its bytes at the full rate. `parts` are places, `layers` kinds of layers.
+    """
+
+    program: p.Program
+    machine: Machine
+    position: int
+    step: float
+    floor: float
+    bytes: int
+    busy: float
+    parts: tuple[Share, ...]
+    layers: tuple[Share, ...]
+    stalls: tuple[Stall, ...]
+    trace: Trace
+
+    @property
+    def used(self) -> float:
+        """Of the step, the time that its bytes take at least."""
+        return self.floor / self.step
+
+
+def predict(program: p.Program, position: int | None = None, savings: bool = True) -> Prediction:
+    """Simulate a step; rows have `position` earlier tokens, by default and at most what the context has room for."""
+    made = machine(program.schedule.target)
+    most = program.schedule.context - 1
+    at = most if position is None else min(position, most)
+    actions = list(unroll(program, made, at))
+    trace = simulate(actions, made)
+    stalls = _stalls(trace)
+    if savings:
+        stalls = [_tried(stall, actions, trace, made) if i < _MOST else stall for i, stall in enumerate(stalls)]
+        stalls.sort(key=lambda stall: -(stall.saves or 0.0))
+    return Prediction(program, made, at, trace.step, trace.bytes / made.hbm_rate.value, trace.bytes, trace.busy,
+                      _parts(program, trace), _layers(program, trace), tuple(stalls), trace)  # fmt: skip
+
+
+def _parts(program: p.Program, trace: Trace) -> tuple[Share, ...]:
+    runs = Counter(part for parts in program.layer_parts.values() for part in parts)
+    by_place: dict[str, list[Span]] = defaultdict(list)
+    moved: Counter[str] = Counter()
+    for span in trace.spans:
+        by_place[span.where.place].append(span)
+    for transfer in trace.transfers:
+        moved[transfer.where.place] += transfer.bytes
+    return tuple(_share(place, runs.get(place, 1), spans, moved[place]) for place, spans in by_place.items())
+
+
+def _layers(program: p.Program, trace: Trace) -> tuple[Share, ...]:
+    kinds: dict[tuple[str, ...], list[Span]] = defaultdict(list)
+    parts = program.layer_parts
+    for span in trace.spans:
+        if span.where.layer is not None:
+            kinds[parts[span.where.layer]].append(span)
+    count = Counter(parts.values())
+    return tuple(_share(", ".join(kind), count[kind], spans) for kind, spans in kinds.items())
+
+
+def _share(name: str, runs: int, spans: Sequence[Span], moved: int = 0) -> Share:
+    kinds: Counter[str] = Counter()
+    idle = 0.0
+    for span in spans:
+        idle += span.seconds - span.busy
+        if span.kind in ("mxu", "vpu", "link"):
+            kinds[span.kind] += span.seconds  # type: ignore[assignment]
+        else:
+            kinds["hbm"] += span.busy  # type: ignore[assignment]
+            kinds["latency"] += span.seconds - span.busy  # type: ignore[assignment]
+    each = [float(kinds[kind]) for kind in ("mxu", "vpu", "hbm", "link", "latency")]
+    return Share(name, runs, sum(span.seconds for span in spans), *each, idle, moved)
+
+
+def _stalls(trace: Trace) -> list[Stall]:
+    """Longest idle time of HBM first: bytes that HBM carries meanwhile would have to come anyway."""
+    found: dict[tuple[str, str, str], list[Span]] = defaultdict(list)
+    for span in trace.spans:
+        if span.kind not in ("mxu", "vpu"):
+            found[span.where.place, span.where.what, span.kind].append(span)
+    stalls = []
+    for (place, what, kind), spans in found.items():
+        seconds = sum(span.seconds for span in spans)
+        runs = len({(span.where.layer, span.where.what) for span in spans})
+        stalls.append(Stall(place, what, kind, runs, seconds, seconds - sum(span.busy for span in spans)))
+    return sorted(stalls, key=lambda stall: (-stall.idle, -stall.seconds))
+
+
+def _tried(stall: Stall, actions: list[Action], trace: Trace, made: Machine) -> Stall:
+    """A tape's tiles cannot come earlier than HBM brings them, and nothing is saved there."""
+    if stall.kind == "tape":
+        return stall
+    free = frozenset({(stall.place, stall.what)})
+    waits = (Collect,) if stall.kind == "link" else (Await,)
+    if not any(isinstance(action, waits) and (action.where.place, action.where.what) in free for action in actions):
+        return stall
+    return evolve(stall, saves=max(0.0, trace.step - simulate(actions, made, free, keep=False).step))

@@ -1,0 +1,152 @@
+"""A Program's step, unrolled and simulated: what is counted, what bounds it, what would help."""
+
+import json
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from mks.backends.timeline.actions import Await, Collect, Issue, Post
+from mks.backends.timeline.figures import machine
+from mks.backends.timeline.links import chips, crossings
+from mks.backends.timeline.report import report
+from mks.backends.timeline.summary import Prediction, predict
+from mks.backends.timeline.unroll import unroll
+from mks.backends.timeline.words import words
+from mks.dsl.commands.cli import main
+from mks.dsl.compile import load_definition
+from mks.dsl.program import ir as p
+from mks.dsl.program.lower import lower
+from mks.dsl.program.reads import reads, writes
+from mks.dsl.schedule.targets import targets
+
+MODELS = Path(__file__).parents[3] / "models"
+
+
+@cache
+def program(model: str, rows: int = 1, **changes: object) -> p.Program:
+    """A shipped model's Program; `changes` are made in its schedule."""
+    found = load_definition(MODELS / f"{model}.mks")
+    (key, *_) = found.own_schedules
+    schedule = found.schedules[key]
+    assert schedule is not None
+    return lower(evolve(schedule, **changes), found.instances[key[0]], rows)
+
+
+@cache
+def predicted(model: str, rows: int = 1, position: int | None = None) -> Prediction:
+    """Its step, without trying what would help."""
+    return predict(program(model, rows), position, savings=False)
+
+
+@pytest.mark.parametrize("model", ["qwen38", "kimi_k3"])
+def test_every_action_has_its_other_half(model: str) -> None:
+    """All that sets out is waited for once, and every exchange is completed."""
+    made = program(model)
+    issued, awaited, posted, collected = set(), [], 0, 0
+    for action in unroll(made, machine(targets["tpu7x"]), 1000):
+        match action:
+            case Issue():
+                assert action.key not in issued
+                issued.add(action.key)
+            case Await():
+                awaited.append(action.key)
+            case Post():
+                posted += 1
+            case Collect():
+                collected += 1
+    assert len(awaited) == len(set(awaited))
+    assert set(awaited) == issued
+    assert posted == collected > 0
+
+
+def test_bytes_are_those_of_the_program() -> None:
+    """A model without experts: what the simulation moves is what the Program says that a step moves."""
+    made = program("qwen38")
+    full = predicted("qwen38", 1, 4095)
+    said = sum(line.bytes for line in (*reads(made), *writes(made)))
+    assert full.bytes == said
+    assert full.floor == pytest.approx(said / 3.2e12)
+
+
+def test_time_is_accounted_for() -> None:
+    """Parts, and kinds of time within a part, add up to the step; HBM is never more than busy."""
+    for model in ("qwen38", "kimi_k3"):
+        made = predicted(model)
+        assert sum(part.seconds for part in made.parts) == pytest.approx(made.step)
+        for part in made.parts:
+            kinds = part.mxu + part.vpu + part.hbm + part.link + part.latency
+            assert kinds == pytest.approx(part.seconds)
+            assert -1e-12 <= part.idle <= part.seconds
+        idle = sum(part.idle for part in made.parts)
+        assert made.step - made.busy == pytest.approx(idle)
+        assert made.floor <= made.busy * (1 + 1e-9) <= made.step * (1 + 1e-9)
+
+
+def test_more_of_anything_takes_longer() -> None:
+    """Positions, rows, and a shallower ring."""
+    base = predicted("qwen38", 1, 2048).step
+    assert predicted("qwen38", 1, 100).step < base < predicted("qwen38", 8, 2048).step
+    schedule = program("qwen38").schedule
+    shallow = program("qwen38", streams=tuple(evolve(stream, slots=4) for stream in schedule.streams))
+    assert predict(shallow, 2048, savings=False).step > base * 1.05
+
+
+def test_late_copies_are_shown_with_what_they_cost() -> None:
+    """Without their prefetch each layer's vectors are waited for, and it is said what that costs."""
+    schedule = program("qwen38").schedule
+    early = tuple(line for line in schedule.prefetches if line.kind != "vectors")
+    made = predict(program("qwen38", prefetches=early), 1000)
+    stall = next(stall for stall in made.stalls if stall.what == "vectors delta")
+    assert stall.times == 48
+    assert stall.saves is not None
+    assert stall.saves > 48 * 0.3e-6
+    assert "`prefetch` `delta`" in words(made) or "`prefetch` `mlp`" in words(made)
+    assert not any(stall.what == "vectors delta" for stall in predicted("qwen38").stalls)
+
+
+def test_the_exchange_of_a_sum_is_the_cost_of_small_models_over_many_cores() -> None:
+    """Kimi K3 over 32 cores: links bound its layers, and the words say which exchange costs most."""
+    made = predict(program("kimi_k3"), 1152)
+    moe = next(part for part in made.parts if part.name == "moe")
+    assert moe.bound == "links"
+    assert made.stalls[0].what == "x"
+    assert "moe.x" in words(made)
+
+
+def test_groups_lie_where_the_mesh_puts_them() -> None:
+    """Eight cores of a host are 2 x 2 chips; four hosts are a line; messages cross its middle most."""
+    schedule = program("kimi_k3").schedule
+    assert chips(schedule, ("tp",)) == (2, 2, 1)
+    assert chips(schedule, ("ep",)) == (1, 1, 4)
+    assert chips(schedule, ("ep", "tp")) == (2, 2, 4)
+    assert crossings(8, (2, 2, 1)) == 4
+    assert crossings(32, (2, 2, 4)) == 32
+
+
+def test_the_command_predicts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`mks plan --time`: in words and as JSON, every number marked as predicted."""
+    real = metadata.entry_points
+
+    class Point:
+        """An installed entry point."""
+
+        def load(self) -> object:
+            """What it names."""
+            return report
+
+    def points(**given: str) -> object:
+        return [Point()] if given.get("group") == "mks.timelines" else real(**given)
+
+    monkeypatch.setattr(metadata, "entry_points", points)
+    path = str(MODELS / "smollm2.mks")
+    assert main(["plan", path, "--time", "--position", "10"]) == 0
+    assert "ms a step, predicted" in capsys.readouterr().out
+    assert main(["plan", path, "--time", "--json"]) == 0
+    (made, *_) = json.loads(capsys.readouterr().out)["schedules"]
+    assert made["predicted"] is True
+    assert made["step_seconds"] > made["floor_seconds"] > 0
+    assert all(figure["source"] for figure in made["figures"])
+    assert main(["plan", path, "--position", "10"]) == 2
