@@ -12,7 +12,7 @@ from . import ir as p
 from .attention import attend, attend_latent, entry_shape
 from .build import STEP, Build, cannot, groups, layer_scalar, turned
 from .experts import expert_matmul, experts, route
-from .frame import Frame, Mark, Ops
+from .frame import Frame, Mark, Ops, names_of
 from .products import matmul
 from .sums import axes, complete, norm_of_share, scattered
 from .values import Split, linear, whole
@@ -24,7 +24,7 @@ def lower_body(build: Build, place: str, statements: tuple[m.Assign | m.Write, .
     frame = Frame(build, place, groups(build, place), split, statements)
     frame.ops.append(Mark("start", place))
     for statement in statements:
-        frame.value = statement.names[0] if isinstance(statement, m.Assign) else statement.state.split(".")[-1]
+        frame.value = names_of(statement)[0]
         frame.ops.append(Mark("before", f"{place}.{frame.value}"))
         if isinstance(statement, m.Assign):
             _assign(statement, frame)

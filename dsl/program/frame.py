@@ -24,6 +24,11 @@ class Mark:
 type Ops = list[p.Op | Mark]
 
 
+def names_of(statement: m.Assign | m.Write) -> tuple[str, ...]:
+    """The names that a statement sets."""
+    return statement.names if isinstance(statement, m.Assign) else (statement.state.split(".")[-1],)
+
+
 @define
 class Frame:
     """One place being lowered; `ops` grow as its statements are.
@@ -44,6 +49,11 @@ class Frame:
     parameter: str | None = None
     value: str = ""
     count: int = 0
+
+    @property
+    def statement(self) -> m.Assign | m.Write:
+        """The statement that sets the value at hand."""
+        return next(s for s in self.statements if self.value in names_of(s))
 
     def fresh(self, what: str) -> str:
         """A name that this place has not used."""

@@ -8,29 +8,31 @@ from ..model.shapes import Poly
 from ..schedule.ir import Reduce
 from ..text import syntax as s
 from . import ir as p
-from .build import cannot
+from .build import LANES, cannot
 from .frame import Frame
 from .values import Split
 
 
 def complete(split: Split, type_: Type, frame: Frame) -> Node:
     """The value itself; what is partial is summed over the cores first."""
-    if split.partial is None:
+    if split.complete:
         assert split.whole is not None
         return split.whole
     said = _said(frame)
-    if said is not None and said.by == "scatter":
-        raise cannot("scatter a value that is not a sum alone", split.partial.span)
-    summed = _sum(split, type_, said.by if said else "direct", said.wire if said else "f32", frame)
+    by, wire = (said.by, said.wire) if said else ("direct", "f32")
+    if by == "scatter":
+        raise cannot("scatter a value that is not a sum alone", frame.statement.span)
+    summed = _sum(split, type_, by, wire, frame) if split.scaled is None else _scaled(split, type_, by, wire, frame)
     if split.whole is None:
         return summed
-    return m.Call("add", (split.whole, summed), (), (type_,), split.partial.span)
+    return m.Call("add", (split.whole, summed), (), (type_,), summed.span)
 
 
 def scattered(split: Split, type_: Type, frame: Frame) -> Node | None:
     """Where the schedule leaves a sum scattered: this core's columns of it."""
     said = _said(frame)
-    if said is None or said.by != "scatter" or split.partial is None or split.whole is not None:
+    alone = split.whole is None and split.scaled is None
+    if said is None or said.by != "scatter" or split.partial is None or not alone:
         return None
     frame.scattered.add(frame.value)
     return _sum(split, type_, "scatter", said.wire, frame)
@@ -43,13 +45,8 @@ def _said(frame: Frame) -> Reduce | None:
 def _sum(split: Split, type_: Type, by: str, wire: str, frame: Frame) -> Node:
     build, node = frame.build, split.partial
     assert node is not None
-    name = f"{frame.place}.{frame.value}"
-    if name in build.exchanges:
-        name = frame.fresh(frame.value)
-    shape = build.shares.shape(type_.shape)
-    if len(shape) != 1:
-        raise cannot("sum matrices over cores", node.span)
-    width = shape[0]
+    name, width = _named(type_, node, frame)
+    shape = (width,)
     view = build.views.get(node.name) if isinstance(node, m.Local) else None
     if view is not None and (view.start, view.shape) == (0, shape) and build.buffers[view.buffer].dtype == "f32":
         value = view.buffer
@@ -61,6 +58,35 @@ def _sum(split: Split, type_: Type, by: str, wire: str, frame: Frame) -> Node:
     build.exchanges[name] = p.Exchange(name, "sum", by, wire, split.axes, value, result, 0, width, node.span)
     frame.ops += [p.Send(name), p.Receive(name)]
     return frame.local(result, type_, node)
+
+
+def _named(type_: Type, node: Node, frame: Frame) -> tuple[str, int]:
+    name, shape = f"{frame.place}.{frame.value}", frame.build.shares.shape(type_.shape)
+    if len(shape) != 1:
+        raise cannot("sum matrices over cores", node.span)
+    return (frame.fresh(frame.value) if name in frame.build.exchanges else name), shape[0]
+
+
+def _scaled(split: Split, type_: Type, by: str, wire: str, frame: Frame) -> Node:
+    """One message with the share that a norm divides, the share that it does not, and that of the norm's squares."""
+    build, node, norm = frame.build, split.scaled, split.norm
+    assert node is not None
+    assert norm is not None
+    name, width = _named(type_, node, frame)
+    squares = m.Call("squares_in_lanes", norm.args[:1], (), (Type("f32", (Poly.of(LANES),)),), norm.span)
+    shares = tuple(each for each in (split.partial, node, squares) if each is not None)
+    total = (len(shares) - 1) * width + LANES
+    value = frame.compute(f"share of {name}", (total,), "f32", m.Call("side_by_side", shares, (), (type_,), node.span))
+    result = build.buffer(f"sum of {name}", (build.rows, total), "f32", frame.place, node.span)
+    build.exchanges[name] = p.Exchange(name, "sum", by, wire, split.axes, value, result, 0, total, node.span)
+    frame.ops += [p.Send(name), p.Receive(name)]
+    found = []
+    for i in range(len(shares)):
+        build.views[f"+{name} {i}"] = p.View(result, i * width, (LANES if i == len(shares) - 1 else width,))
+        found.append(frame.local(f"+{name} {i}", type_, node))
+    options = (*norm.options, ("count", number(build.shares.instance.length(norm.type.shape[-1]), norm)))
+    normed: Node = m.Call("over_root_mean", (found[-2], found[-1]), options, (type_,), node.span)
+    return normed if len(shares) == 2 else m.Call("add", (found[0], normed), (), (type_,), node.span)
 
 
 def gather(weights: tuple[str, ...], product: p.Product, frame: Frame) -> p.Send:

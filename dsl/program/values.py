@@ -12,24 +12,28 @@ from ..model.ir import Node
 
 @frozen
 class Split:
-    """A value as `partial + whole`; either may be missing.
+    """A value as `partial + whole + scaled / norm`; any may be missing.
 
-    The partial one is a share of a sum over the cores along `axes` of the mesh.
+    The partial ones are shares of sums over the cores along `axes` of the mesh. A `scaled` one was made from a value
+    that is scattered and not normalised yet: `norm` is its norm, of which each core has a share too.
     """
 
     partial: Node | None
     whole: Node | None
     axes: tuple[str, ...] = ()
+    scaled: Node | None = None
+    norm: m.Call | None = None
 
     @property
     def complete(self) -> bool:
         """Whether no sum is outstanding."""
-        return self.partial is None
+        return self.partial is None and self.scaled is None
 
     def through(self, change: Callable[[Node], Node]) -> Split:
         """What a linear op makes of it."""
-        partial, whole = (None if part is None else change(part) for part in (self.partial, self.whole))
-        return Split(partial, whole, self.axes)
+        parts = (self.partial, self.whole, self.scaled)
+        partial, whole, scaled = (None if part is None else change(part) for part in parts)
+        return Split(partial, whole, self.axes, scaled, self.norm)
 
 
 def whole(node: Node) -> Split:
@@ -45,9 +49,11 @@ def linear(call: m.Call, args: list[Split]) -> Split | None:
         return None
     a, b = args
     if call.op in ("add", "sub"):
-        if not a.complete and not b.complete and a.axes != b.axes:
+        if (not a.complete and not b.complete and a.axes != b.axes) or (a.norm and b.norm and a.norm is not b.norm):
             return None
-        return Split(_joined(call, a.partial, b.partial), _joined(call, a.whole, b.whole), a.axes or b.axes)
+        pairs = ((a.partial, b.partial), (a.whole, b.whole), (a.scaled, b.scaled))
+        partial, whole, scaled = (_joined(call, *pair) for pair in pairs)
+        return Split(partial, whole, a.axes or b.axes, scaled, a.norm or b.norm)
     left, right = a.whole, b.whole
     if b.complete and right is not None:
         return a.through(lambda part: evolve(call, args=(part, right)))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from . import elementwise
+from . import elementwise, views
 from .argmax import argmax
 from .causal_conv import causal_conv
 from .concat import concat
@@ -22,15 +22,13 @@ from .rms_norm import rms_norm
 from .rope import rope
 from .softmax import softmax
 from .split import split
-from .views import rms_norm_of_share, sum_squares, view_by_head, view_by_row, view_first, view_last, view_one_head
 
 _ELEMENTWISE = "add sub mul div pow max min neg exp tanh sigmoid silu softplus sqrt f32 mask".split()
 
 table: dict[str, Callable[..., Any]] = {name: getattr(elementwise, name) for name in _ELEMENTWISE}
 table |= {
     f.__name__: f
-    for f in (argmax, causal_conv, concat, flat, heads, l2_norm, rms_norm, rms_norm_of_share, rope, softmax, split,
-              sum_squares, view_by_head, view_by_row, view_first, view_last, view_one_head)
+    for f in (argmax, causal_conv, concat, flat, heads, l2_norm, rms_norm, rope, softmax, split, *views.OPS)
 }  # fmt: skip
 
 

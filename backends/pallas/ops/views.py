@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+LANES = 128
+
 
 def view_first(x: jax.Array, *, width: int) -> jax.Array:
     """The first channels of `[B, h, n]`, heads first: `[h, B, width]`."""
@@ -32,6 +34,24 @@ def view_one_head(x: jax.Array) -> jax.Array:
     return x[:, None]
 
 
+def side_by_side(*shares: jax.Array) -> jax.Array:
+    """Several `[B, n]` as one."""
+    return jnp.concatenate(shares, axis=-1)
+
+
+def squares_in_lanes(x: jax.Array) -> jax.Array:
+    """The sum of the squares of `x [B, n]` in the first two of 128 lanes: what bf16 holds of it, and the rest."""
+    total = sum_squares(x)
+    high = total.astype(jnp.bfloat16).astype(jnp.float32)
+    lane = lax.broadcasted_iota(jnp.int32, (x.shape[0], LANES), 1)
+    return jnp.where(lane == 0, high, jnp.where(lane == 1, total - high, 0.0))
+
+
+def over_root_mean(x: jax.Array, squares: jax.Array, *, eps: float, count: int) -> jax.Array:
+    """`x [B, n]` over the root of a mean of `count` squares, which `squares_in_lanes` gave, + eps."""
+    return x * lax.rsqrt((squares[:, :1] + squares[:, 1:2]) / count + eps)
+
+
 def sum_squares(x: jax.Array) -> jax.Array:
     """`[B, n]` to `[B, 1]`."""
     return jnp.sum(x * x, axis=-1, keepdims=True)
@@ -40,3 +60,7 @@ def sum_squares(x: jax.Array) -> jax.Array:
 def rms_norm_of_share(x: jax.Array, total: jax.Array, gain: jax.Array | float, *, eps: float, count: int) -> jax.Array:
     """This core's columns `x [B, n]` of a value of `count` columns, whose squares sum to `total [B, 1]`, normalised."""
     return x * lax.rsqrt(total / count + eps) * gain
+
+
+OPS = (over_root_mean, rms_norm_of_share, side_by_side, squares_in_lanes, sum_squares, view_by_head, view_by_row,
+       view_first, view_last, view_one_head)  # fmt: skip
