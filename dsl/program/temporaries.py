@@ -2,16 +2,14 @@
 
 The compiler schedules each region of straight code by itself: the call, the body of a loop, a branch. It loads a
 matrix' tiles as early as it can, up to a number that depends on the chip, and spills what registers do not hold. A
-spilled register takes 4 KiB, and a region inside another adds to what is spilled around it. So the estimate is, for
-each depth of nesting, a number of registers times how much of a matrix the largest product of that depth has at hand,
-and more for attention and for the delta rule. The numbers are the least that were above all of some 300 random
-schedules, compiled ahead of time by libtpu 0.0.52 (see the slow test of the bill); what is kept in dead buffers makes
-the truth lower.
+spilled register takes 4 KiB, and a region inside another adds to what is spilled around it. So the estimate is, along
+the worst path from the call inwards, a number of registers for the largest product of each region, or for attention or
+the delta rule. The numbers are above all that was measured: random schedules compiled ahead of time by libtpu 0.0.52
+(the slow test of the bill prints how far above). Where the compiler keeps spilled values in dead buffers, the truth is
+lower.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 from attrs import frozen
 
@@ -36,38 +34,47 @@ class Spills:
 
 
 _BY_TARGET = {
-    "v5e": Spills(10, 4, 30, 21, 20),
-    "v5p": Spills(10, 4, 30, 21, 20),
-    "v6e": Spills(10, 80, 165, 20, 20),
-    "tpu7x": Spills(10, 80, 300, 20, 20),
+    "v5e": Spills(10, 6, 34, 26, 20),
+    "v5p": Spills(10, 6, 34, 26, 20),
+    "v6e": Spills(10, 95, 150, 26, 20),
+    "tpu7x": Spills(10, 95, 290, 26, 20),
 }
 
 
 def temporaries(program: p.Program) -> int:
     """Bytes, hardly ever below what the compiler takes."""
     spills = _BY_TARGET[program.schedule.target.name]
-    found = spills.always
-    for depth in range(4):
-        found += max((_of_product(dot, program, spills) for at, dot in _dots(program.body, program, 0) if at == depth),
-                     default=0.0)  # fmt: skip
-    found += spills.attend * max((_of_tile(ring, program) for ring in program.caches.values()), default=0.0)
-    found += spills.delta * _heads(program)
-    return round(found) * REGISTER
+    return round(spills.always + sum(_region(program.body, program, spills))) * REGISTER
 
 
-def _dots(ops: tuple[p.Op, ...], program: p.Program, depth: int) -> Iterator[tuple[int, p.Dot | p.ExpertDot]]:
-    """Every product with the depth of its region: call, layers, branch, loop."""
+def _region(ops: tuple[p.Op, ...], program: p.Program, spills: Spills) -> tuple[float, float]:
+    """Registers of a region's own products, and of the worst region inside."""
+    own = inside = 0.0
     for op in ops:
         if isinstance(op, p.Dot | p.ExpertDot):
-            yield depth, op
+            own = max(own, _of_product(op, program, spills))
+        elif isinstance(op, p.Attend):
+            inside = max(inside, spills.attend * _of_tile(program.caches[op.ring], program))
+        elif isinstance(op, p.Compute):
+            inside = max(inside, spills.delta * _heads(op, program))
         elif isinstance(op, p.Repeat | p.Experts):
-            yield from _dots(op.body, program, 3)
+            inside = max(inside, sum(_region(op.body, program, spills)))
         elif isinstance(op, p.Layers):
-            for choice in op.choices:
-                names = {name for name, _ in choice.bodies}
-                always = len(names) == 1 and all(names & set(parts) for parts in program.layer_parts.values())
-                for _, body in choice.bodies:
-                    yield from _dots(body, program, 1 if always else 2)
+            inside = max(inside, sum(_layers(op, program, spills)))
+    return own, inside
+
+
+def _layers(op: p.Layers, program: p.Program, spills: Spills) -> tuple[float, float]:
+    """A part that every layer runs belongs to the loop's body; one of several is a branch."""
+    own = inside = 0.0
+    for choice in op.choices:
+        names = {name for name, _ in choice.bodies}
+        always = len(names) == 1 and all(names & set(parts) for parts in program.layer_parts.values())
+        for _, body in choice.bodies:
+            found = _region(body, program, spills)
+            own = max(own, found[0] if always else 0.0)
+            inside = max(inside, found[1] if always else sum(found))
+    return own, inside
 
 
 def _of_product(op: p.Dot | p.ExpertDot, program: p.Program, spills: Spills) -> float:
@@ -81,25 +88,14 @@ def _of_product(op: p.Dot | p.ExpertDot, program: p.Program, spills: Spills) -> 
 
 
 def _of_tile(ring: p.CacheRing, program: p.Program) -> float:
-    """A tile of the keys of all heads, in units of 512 positions of one head of 128."""
-    _, heads, tile, width = program.buffers[ring.buffers[0]].shape
-    return heads * tile * width / (512 * 128)
+    """A tile of the keys of all heads, in units of 512 positions of one head of 128; f32 counts twice."""
+    buffer = program.buffers[ring.buffers[0]]
+    _, heads, tile, width = buffer.shape
+    return heads * tile * width / (512 * 128) * (1 + (buffer.dtype == "f32"))
 
 
-def _heads(program: p.Program) -> int:
-    """Heads of the delta rule, twice if its rows are a loop."""
+def _heads(op: p.Compute, program: p.Program) -> int:
+    """Heads of the delta rule."""
     heads = [program.shares.length(call.args[2].type.shape[0])
-             for op in _computes(program.body) for call, _ in rooms(op.node, program.shares, program.rows)]  # fmt: skip
+             for call, _ in rooms(op.node, program.shares, program.rows)]  # fmt: skip
     return max(heads, default=0)
-
-
-def _computes(ops: tuple[p.Op, ...]) -> Iterator[p.Compute]:
-    for op in ops:
-        if isinstance(op, p.Compute):
-            yield op
-        elif isinstance(op, p.Repeat | p.Experts):
-            yield from _computes(op.body)
-        elif isinstance(op, p.Layers):
-            for choice in op.choices:
-                for _, body in choice.bodies:
-                    yield from _computes(body)

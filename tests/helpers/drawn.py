@@ -37,7 +37,10 @@ class Drawn:
 
 
 def draw(seed: int, least: float = 0.2, most: float = 0.95) -> Drawn:
-    """The case of a seed; one without errors. A stream's slots fill `least` to `most` of the memory of its target."""
+    """The case of a seed, one without errors.
+
+    A stream's slots fill `least` to `most` of the target's memory, more than all of it too; some cases have no stream.
+    """
     pick = Random(seed)
     while True:
         found = _attempt(pick, pick.uniform(least, most))
@@ -58,7 +61,7 @@ def _attempt(pick: Random, share: float) -> Drawn | None:
     words = f"{name} {target} x{cores} rows {rows} {working} {sizes}"
     found = _made(words, source, name, rows, working)
     if found is None or not found.schedule.streams:
-        return found
+        return found if share <= 1 else None
     made = lower(found.schedule, found.instance, rows)
     room = share * found.schedule.target.vmem.value - bill(made).total
     more = int(room // (made.rings["dense"].rows * 2048))

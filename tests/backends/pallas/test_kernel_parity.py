@@ -1,0 +1,176 @@
+"""Whole steps of kernels against the reference and the oracles, interpreted in both DMA modes, with races detected.
+
+`pytest -m slow tests/backends/pallas/test_kernel_parity.py` runs more cores, collectives, rows and layers.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.cases import Case, Step
+from helpers.kernels import MODES, Found, elsewhere, run
+from helpers.oracles import FAMILIES, answers
+
+pytestmark = pytest.mark.timeout(3000)
+
+ONE = "target v5e 1x1\ncontext 256\n"
+TILES = "prefetch {}.cache at {}.start (tile = 128 tokens, slots = {})\n"
+TOPOLOGIES = {2: "tpu7x 1x1x1", 4: "v5e 2x2", 8: "tpu7x 2x2x1"}
+# Of eight rows at most: some at their first token, some around the ends of tiles, some not live.
+POSITIONS = (129, -1, 0, 127, 128, 255, 7, -1)
+TOKENS = (11, 3, 200, 57, 91, 33, 140, 5)
+QWEN38 = (
+    "stream dense {\nslots = 5\nslot = 2560 KiB\ndelta : (wq, wk, wv, wz, wb, wa), wo\n"
+    "attention : (wq, wk, wv), wo\nmlp : (gate, up), down\nstep : out\n}\n"
+    "prefetch delta.state at previous mlp.h\nprefetch vectors at previous part\n" + TILES.format(*["attention"] * 2, 2)
+)
+KIMI = (
+    "stream dense {\nslots = 6\nslot = 2560 KiB\nkda : (wq, wk, wv, wg, wb, f_a), f_b, wo\n"
+    "mla : (q_a, kv_a, wg), q_b, kv_b, wo\ndense : (gate, up), down\n"
+    "moe : (router, z_down), (s_gate, s_up), s_down, z_up\nstep : out\n}\nfetch moe.experts (slots = 2)\n"
+    "prefetch kda.state at previous moe.y, previous dense.down\nprefetch vectors at previous layer\n"
+    + TILES.format(*["mla"] * 2, 2)
+)
+
+
+def qwen38(cores: int, by: str = "direct", wire: str = "f32") -> str:
+    """The lines of a schedule over so many cores."""
+    repeat = " (repeat)" if cores > 4 else ""
+    return (f"target {TOPOLOGIES[cores]}\ncontext 256\nmesh tp = {cores}\n"
+            f"shard tp : q_heads, kv_heads{repeat}, k_heads, v_heads, ffn, vocab\n{QWEN38}"
+            f"reduce delta.h, attention.h, mlp.h (by = {by}, wire = {wire})\n")  # fmt: skip
+
+
+def kimi(ep: int, tp: int, wire: str = "f32") -> str:
+    """The same over a mesh of two axes, as the shipped schedule has it."""
+    mesh = [f"{name} = {ways}" for name, ways in (("ep", ep), ("tp", tp)) if ways > 1]
+    axes = ", ".join(each.partition(" ")[0] for each in mesh)
+    by = "two_level" if tp % 2 == 0 else "direct"
+    own = ("shard ep : experts\n" if ep > 1 else "") + ("shard tp : moe\n" if tp > 1 else "")
+    return (f"target {TOPOLOGIES[ep * tp]}\ncontext 256\nmesh {', '.join(mesh)}\n{own}"
+            f"shard {axes} : heads, kda_heads, ffn, shared, vocab\n"
+            f"split mla.q_a, mla.kv_a, {'moe.router, ' if tp > 1 else ''}moe.z_down over {axes}\n{KIMI}"
+            "gather (mla.qa, mla.c, mla.s)\ngather (moe.score, moe.z)\n"
+            f"reduce kda.a, mla.a (by = {by}, wire = {wire})\nreduce moe.y (by = scatter, wire = f32)\n"
+            f"reduce moe.x, dense.x (by = {by}, wire = {wire})\n"
+            "overlap gather moe.score, moe.z with (moe.s_gate, moe.s_up), moe.s_down\n")  # fmt: skip
+
+
+def rows(count: int) -> tuple[Step, ...]:
+    """One step of so many rows at positions of their own, from whatever sequences left."""
+    return ((TOKENS[:count], POSITIONS[:count]),)
+
+
+def begun(folder: str, count: int, steps: int) -> tuple[Step, ...]:
+    """An oracle's first tokens; a second row, if there is one, starts a step later, and others are not live."""
+    ids = [int(i) for i in answers(folder)["ids"].reshape(-1)]
+    found = []
+    for i in range(steps):
+        live = (i, i - 1, *[-1] * count)[:count]
+        found.append((tuple(ids[max(at, 0)] for at in live), live))
+    return tuple(found)
+
+
+def tiny(folder: str, mode: str = "on_wait", lines: str = ONE, count: int = 1, **more: Any) -> Case:
+    """A case of one of the oracles' folders."""
+    more = {"filled": True, "steps": rows(count)} | more
+    return Case(FAMILIES[folder][0], lines=lines, folder=folder, mode=mode, **more)
+
+
+def smollm2(layers: int, count: int, mode: str) -> Case:
+    """The embedded weights, of so many layers."""
+    lines = ONE + TILES.format("attention", "attention", 2)
+    return Case("smollm2", rows(count), lines, "demo", (("layers", layers),), mode=mode, filled=True)
+
+
+QUICK = {
+    "qwen3, three rows": tiny("qwen3_tiny", "eager", ONE + TILES.format("attention", "attention", 2), 3),
+    "qwen3 from the start": tiny("qwen3_tiny", filled=False, steps=begun("qwen3_tiny", 2, 3)),
+    "qwen38, one core": tiny("qwen38_tiny", "on_wait", ONE + QWEN38, 2),
+    "smollm2, one layer": smollm2(1, 3, "eager"),
+    "qwen38, two cores": tiny("qwen38_tp8", "eager", qwen38(2, "scatter_gather"), 3),
+    "kimi, one core": tiny("kimi_k3_mxfp4_tiny", "eager", ONE + KIMI, 2),
+    "qwen38, eight cores": tiny("qwen38_tp8", "on_wait", qwen38(8, "two_level")),
+}
+SLOW = {
+    **{f"qwen3, {count} rows, {mode}": tiny("qwen3_tiny", mode, count=count) for count in (1, 2, 8) for mode in MODES},
+    **{f"qwen38, {count} rows, {mode}": tiny("qwen38_tiny", mode, ONE + QWEN38, count)
+       for count in (1, 3, 8) for mode in MODES},
+    **{f"qwen38 from the start, {mode}": tiny("qwen38_tiny", mode, filled=False, steps=begun("qwen38_tiny", 3, 6))
+       for mode in MODES},
+    **{f"qwen38 on {cores}, {by}, {mode}": tiny("qwen38_tp8", mode, qwen38(cores, by), count)
+       for cores, count in ((2, 1), (4, 8), (8, 2)) for by in ("direct", "scatter_gather", "two_level")
+       if (cores, by) != (2, "two_level") for mode in MODES},
+    "qwen38 on eight, eight rows": tiny("qwen38_tp8", "eager", qwen38(8, "scatter_gather"), 8),
+    "qwen38 on one": tiny("qwen38_tp8", "eager", ONE + QWEN38, 3),
+    **{f"qwen38 on eight from the start, {mode}":
+       tiny("qwen38_tp8", mode, qwen38(8), filled=False, steps=begun("qwen38_tp8", 2, 4)) for mode in MODES},
+    **{f"smollm2, {layers} layers, {mode}": smollm2(layers, 2, mode) for layers in (4, 30) for mode in MODES},
+    **{f"{folder}, {count} rows, {mode}": tiny(folder, mode, ONE + KIMI, count)
+       for folder in ("kimi_k3_tiny", "kimi_k3_mxfp4_tiny") for count in (1, 3, 8) for mode in MODES},
+    **{f"{folder} from the start": tiny(folder, "eager", ONE, filled=False, steps=begun(folder, 2, 5))
+       for folder in ("kimi_k3_tiny", "kimi_k3_mxfp4_tiny")},
+    **{f"kimi on {ep} x {tp}, {count} rows": tiny("kimi_k3_mxfp4_tp8", mode, kimi(ep, tp), count)
+       for ep, tp, count, mode in ((1, 2, 3, "eager"), (2, 1, 3, "on_wait"), (2, 2, 1, "eager"), (1, 8, 1, "on_wait"),
+                                   (2, 4, 3, "eager"), (4, 2, 8, "on_wait"), (8, 1, 3, "eager"))},
+}  # fmt: skip
+# On a narrower wire only the choice is the same.
+ROUNDED = {
+    **{f"qwen38 on {cores}, {by}, bf16": tiny("qwen38_tp8", "eager", qwen38(cores, by, "bf16"), 3)
+       for cores, by in ((2, "direct"), (4, "scatter_gather"), (8, "two_level"))},
+    "kimi on 2 x 2, bf16": tiny("kimi_k3_mxfp4_tp8", "eager", kimi(2, 2, "bf16"), 3),
+}  # fmt: skip
+
+
+def cores(case: Case) -> int:
+    """How many cores a case has."""
+    return next((count for count, topology in TOPOLOGIES.items() if f"target {topology}" in case.lines), 1)
+
+
+@cache
+def quick(count: int) -> dict[str, list[Found]]:
+    """What the quick cases give, one child process for each number of cores."""
+    own = {name: case for name, case in QUICK.items() if cores(case) == count}
+    return dict(zip(own, run(list(own.values()), count, 300), strict=True))  # type: ignore[arg-type]
+
+
+def check(case: Case, found: list[Found] | str, within: float = 1e-4) -> None:
+    """The reference's logits and states from the same states, the oracle's if the case has its beginning."""
+    assert not isinstance(found, str), found
+    for (_, positions), step in zip(case.steps, found, strict=True):
+        live = [row for row, position in enumerate(positions) if position >= 0]
+        np.testing.assert_allclose(step.logits[live], step.wanted[live], rtol=0, atol=within)
+        assert (step.ids[live] == step.wanted[live].argmax(-1)).all()
+        for name, state in step.states.items():
+            np.testing.assert_allclose(state, step.wanted_states[name], rtol=within, atol=within, err_msg=name)
+        assert elsewhere(step, positions) == []
+        if not case.filled:
+            logits = answers(case.folder)["logits"].reshape(-1, step.logits.shape[-1])
+            for row in live:
+                wanted = logits[positions[row]]
+                np.testing.assert_allclose(step.logits[row], wanted, rtol=0, atol=FAMILIES[case.folder][1])
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_step(name: str) -> None:
+    """Logits within 1e-4, the same ids and states, and nothing else is touched."""
+    check(QUICK[name], quick(cores(QUICK[name]))[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW)
+def test_more_steps(name: str) -> None:
+    """On more cores, with more rows and layers."""
+    case = SLOW[name]
+    check(case, run([case], cores(case), 900)[0], 5e-4 if "kimi" in case.model else 1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROUNDED)
+def test_narrow_wire(name: str) -> None:
+    """With bf16 on the wire the reference's ids, and logits near it."""
+    case = ROUNDED[name]
+    check(case, run([case], cores(case), 900)[0], 0.05)

@@ -1,0 +1,259 @@
+"""Whole steps of megakernels, interpreted on virtual cores beside the reference: a child process's program.
+
+`python -m helpers.kernels DEVICES FOLDER` reads cases as JSON, and for each writes what came of it to a file in the
+folder; `run` starts it, and starts it anew behind a case that hangs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+if __name__ == "__main__":
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={sys.argv[1]}"
+
+import numpy as np
+from attrs import asdict, frozen
+from helpers.cases import Array, Case, Step, lowered, model_of, values
+
+if TYPE_CHECKING:
+    from mks.dsl.program.ir import Program
+
+TESTS = Path(__file__).parents[1]
+MODES = ("on_wait", "eager")
+
+
+@frozen
+class Found:
+    """What a step gave, and what the reference gives from the same states.
+
+    `ids` `[rows]`, `logits` and `wanted` `[rows, vocab]`; `held` and `before` are the kernel's arrays by name, as
+    words; `states` and `wanted_states` the whole ones of live rows, f32, by `row name`.
+    """
+
+    ids: Array
+    logits: Array
+    wanted: Array
+    held: dict[str, Array]
+    before: dict[str, Array]
+    states: dict[str, Array]
+    wanted_states: dict[str, Array]
+
+
+# What came of a case: its steps, or in a word or two why there are none.
+type Outcome = list[Found] | str
+
+
+def run(cases: Sequence[Case], devices: int = 1, seconds: float = 120) -> list[Outcome]:
+    """What comes of each case; one that takes longer than `seconds` is `hangs`, one that fails says how."""
+    found: list[Outcome] = []
+    with tempfile.TemporaryDirectory() as folder:
+        while len(found) < len(cases):
+            found += _run(cases[len(found) :], devices, seconds, Path(folder))
+    return found
+
+
+def _run(cases: Sequence[Case], devices: int, seconds: float, folder: Path) -> list[Outcome]:
+    """What comes of the first cases, up to one that hangs."""
+    for old in folder.iterdir():
+        old.unlink()
+    line = [sys.executable, "-m", "helpers.kernels", str(devices), str(folder)]
+    (folder / "cases").write_text(json.dumps([asdict(case) for case in cases]))
+    with (folder / "cases").open() as given, (folder / "said").open("w") as said:
+        child = subprocess.Popen(line, cwd=TESTS, stdin=given, stdout=said, stderr=said)
+        try:
+            done, start = 0, monotonic()
+            while child.poll() is None and monotonic() - start < seconds:
+                sleep(0.05)
+                now = len(list(folder.glob("*.npz")))
+                done, start = now, start if now == done else monotonic()
+            hangs = child.poll() is None
+        finally:
+            child.kill()
+            child.wait()
+    found: list[Outcome] = [_read(folder / f"{i}.npz") for i in range(len(list(folder.glob("*.npz"))))]
+    assert hangs or child.returncode == 0, (folder / "said").read_text()[-3000:]
+    return found + ["hangs"] * hangs
+
+
+def _read(path: Path) -> Outcome:
+    with np.load(path) as file:
+        if "error" in file:
+            return str(file["error"])
+        steps: list[dict[str, Any]] = [{} for _ in range(int(file["steps"]))]
+        for key, value in file.items():
+            number, _, rest = key.partition("/")
+            if not rest:
+                continue
+            field, _, name = rest.partition("/")
+            if name:
+                steps[int(number)].setdefault(field, {})[name] = value
+            else:
+                steps[int(number)][field] = value
+    empty: dict[str, dict[str, Array]] = {name: {} for name in ("held", "before", "states", "wanted_states")}
+    return [Found(**(empty | step)) for step in steps]
+
+
+def elsewhere(found: Found, positions: Sequence[int]) -> list[str]:
+    """The arrays in which a step changed more than the live rows' states, and their entries at their positions."""
+    wrong = []
+    for name, after in found.held.items():
+        changed = after != found.before[name]
+        for row, position in enumerate(positions):
+            if position >= 0:
+                mine = changed[:, :, row] if name.startswith("state ") else changed[:, :, row, :, position]
+                mine[...] = False
+        if changed.any():
+            wrong.append(name)
+    return wrong
+
+
+def same(a: Sequence[Found], b: Sequence[Found]) -> list[str]:
+    """What is not bit for bit the same in two runs: of each step ids, logits, states and caches."""
+    wrong = []
+    for i, (x, y) in enumerate(zip(a, b, strict=True)):
+        one, other = ({"ids": each.ids, "logits": each.logits, **each.held} for each in (x, y))
+        assert one.keys() == other.keys()
+        wrong += [f"{name} after step {i}" for name in one if one[name].tobytes() != other[name].tobytes()]
+    return wrong
+
+
+# What follows runs in the child.
+
+
+def main() -> None:
+    """All cases, one after the other."""
+    cases = [_case(given) for given in json.load(sys.stdin)]
+    folder = Path(sys.argv[2])
+    for number, case in enumerate(cases):
+        part = folder / f"{number}.part"
+        with part.open("wb") as file:
+            np.savez(file, **_outcome(case))
+        part.rename(folder / f"{number}.npz")
+
+
+def _case(given: dict[str, Any]) -> Case:
+    steps = tuple((tuple(tokens), tuple(positions)) for tokens, positions in given["steps"])
+    return Case(**given | {"steps": steps, "sizes": tuple(map(tuple, given["sizes"]))})
+
+
+def _outcome(case: Case) -> dict[str, Any]:
+    from jax.experimental.pallas import tpu as pltpu
+
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            found = _steps(case)
+        return {"error": "semaphores"} if "Semaphore" in said.getvalue() else found
+    except Exception as e:
+        if not case.fault:
+            raise
+        pltpu.reset_tpu_interpret_mode_state()
+        return {"error": "race" if "race" in str(e).lower() else repr(e)[:500]}
+
+
+def _steps(case: Case) -> dict[str, Any]:
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental.pallas import tpu as pltpu
+    from jax.sharding import Mesh
+
+    from mks.backends.pallas import sharded
+    from mks.backends.pallas.call import Flavour, states
+    from mks.backends.pallas.rows import rows as layout_of
+
+    program, weights, packed = _made(case)
+    mesh = Mesh(np.array(jax.devices()).reshape(sharded.sizes(program)), sharded.axes(program))
+    by_core = sharded.by_core(program, mesh)
+    given = {name: jax.device_put(np.stack([core[name] for core in packed]), by_core) for name in packed[0]}
+    layout = layout_of(program, 1)
+    held = {name: jnp.zeros((mesh.size, *a.shape), a.dtype) for name, a in states(program).items()}
+    if case.filled:
+        held = _filled(layout, held, case.rows)
+    held = jax.device_put(held, by_core)
+    mode = pltpu.InterpretParams(dma_execution_mode=case.mode, detect_races=True, uninitialized_memory="nan")
+    step = jax.jit(sharded.build(program, Flavour(interpret=mode), mesh))
+    found: dict[str, Any] = {"steps": len(case.steps)}
+    for i, (tokens, positions) in enumerate(case.steps):
+        before = held
+        chosen, logits, held = step(jnp.asarray(tokens, jnp.int32), jnp.asarray(positions, jnp.int32), given, held)
+        found |= {f"{i}/ids": chosen, f"{i}/logits": logits}
+        found |= {f"{i}/held/{name}": _words(value) for name, value in held.items()}
+        found |= {f"{i}/before/{name}": _words(value) for name, value in before.items()}
+        found |= _reference(program, weights, layout, case.steps[i], before, held, f"{i}/", logits.shape)
+    return {name: np.asarray(value) for name, value in found.items()}
+
+
+def _words(value: Any) -> Array:
+    array = np.asarray(value)
+    return array.view({2: np.uint16, 4: np.uint32}[array.dtype.itemsize])
+
+
+def _filled(layout: Any, held: Any, rows: int) -> Any:
+    """Whatever sequences left: the kernel reads of it what is before a row's position."""
+    import jax
+    import jax.numpy as jnp
+
+    rng = np.random.default_rng(5)
+    write = jax.jit(layout.write)
+    for row in range(rows):
+        drawn = {key: jnp.asarray(rng.normal(size=value.shape) * 0.5, value.dtype)
+                 for key, value in layout.room.empty().items()}  # fmt: skip
+        held = write(held, jnp.int32(row), drawn)
+    return held
+
+
+def _reference(program: Program, weights: Any, layout: Any, step: Step, before: Any, after: Any, prefix: str,
+               shape: tuple[int, int]) -> dict[str, Any]:  # fmt: skip
+    """The reference's logits and states of each live row, and the kernel's states in the same form."""
+    import jax
+    import jax.numpy as jnp
+
+    from mks.backends.reference import step as steps
+
+    # On one device: its arithmetic is what counts.
+    before, after = ({name: jnp.asarray(np.asarray(a)) for name, a in each.items()} for each in (before, after))
+
+    @jax.jit
+    def one(token: Any, position: Any, held: Any) -> Any:
+        at = steps.decode_pass(
+            program.instance, weights, layout.room, token[None, None], position[None], jnp.ones(1, jnp.int32), 0
+        )
+        names, left = steps.run(at, program.instance.model.steps[""], held)
+        return names["logits"][0, 0], left
+
+    found: dict[str, Any] = {}
+    wanted = np.zeros(shape, np.float32)
+    for row, (token, position) in enumerate(zip(*step, strict=True)):
+        if position < 0:
+            continue
+        wanted[row], left = one(jnp.int32(token), jnp.int32(position), layout.read(before, row))
+        found |= {f"{prefix}wanted_states/{row} {key}": np.asarray(value, np.float32) for key, value in left.items()}
+        own = layout.read(after, row)
+        found |= {f"{prefix}states/{row} {key}": np.asarray(own[key], np.float32) for key in left}
+    return found | {f"{prefix}wanted": wanted}
+
+
+def _made(case: Case) -> tuple[Program, Any, list[dict[str, Array]]]:
+    """The program, the reference's weights, and what each core reads."""
+    from mks.backends import reference
+    from mks.models import operands
+
+    model = model_of(case)
+    weights = reference.load(model.instance, values(model), model.same)
+    program = lowered(case)
+    return program, weights, [operands.packed(program, model.stored, core) for core in range(program.schedule.cores)]
+
+
+if __name__ == "__main__":
+    main()
