@@ -98,17 +98,17 @@ def _cache(schedule: Schedule, i: int, prefetch: Prefetch, fits: Callable[[Sched
     """A shorter tile, or fewer of them."""
     rest = schedule.prefetches
 
-    def made(**change: int) -> Schedule:
-        return evolve(schedule, prefetches=(*rest[:i], evolve(prefetch, **change), *rest[i + 1 :]))
+    def of_tile(lanes: int) -> Schedule:
+        return evolve(schedule, prefetches=(*rest[:i], evolve(prefetch, tile=lanes * _LEAST_TILE), *rest[i + 1 :]))
 
-    tiles, slots = (prefetch.tile or 0) // _LEAST_TILE, prefetch.slots or 1
-    tile = _largest(lambda n: made(tile=n * _LEAST_TILE), 1, tiles, fits)
-    fewer = _largest(lambda n: made(slots=n), 1, slots, fits)
-    return [
-        *_said(f"tile = {(tile or 0) * _LEAST_TILE} tokens for `{prefetch.what}.cache` fits", tile,
-               lambda n: made(tile=n * _LEAST_TILE), fits),
-        *_said(f"slots = {{}} for `{prefetch.what}.cache` fits", fewer, lambda n: made(slots=n), fits),
-    ]  # fmt: skip
+    def of_slots(slots: int) -> Schedule:
+        return evolve(schedule, prefetches=(*rest[:i], evolve(prefetch, slots=slots), *rest[i + 1 :]))
+
+    tile = _largest(of_tile, 1, (prefetch.tile or 0) // _LEAST_TILE, fits)
+    slots = _largest(of_slots, 1, prefetch.slots or 1, fits)
+    what = f"`{prefetch.what}.cache` fits"
+    return [*_said(f"tile = {(tile or 0) * _LEAST_TILE} tokens for {what}", tile, of_tile, fits),
+            *_said(f"slots = {{}} for {what}", slots, of_slots, fits)]  # fmt: skip
 
 
 def _together(
