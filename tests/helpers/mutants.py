@@ -22,7 +22,8 @@ def mutants(program: p.Program) -> Iterator[Mutant]:
     for path, op in placed(program.body):
         if isinstance(op, _MOVES):
             yield f"without {_said(op, path)}", replaced(program, path, ())
-            yield f"twice {_said(op, path)}", replaced(program, path, (op, op))
+            if not isinstance(op, p.Route):
+                yield f"twice {_said(op, path)}", replaced(program, path, (op, op))
         yield from ((f"{words} {_said(op, path)}", replaced(program, path, (other,))) for words, other in _changed(op))
     yield from _moved(program)
     yield from _swapped(program)

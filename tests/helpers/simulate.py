@@ -476,9 +476,9 @@ def _put(core: _Core, op: p.Put) -> None:
 
 
 def _route(core: _Core, op: p.Route) -> None:
-    who = core.key(op)
-    core.events += [Look(core.slot(op.scores), (who, "scores")), Put(core.slot(op.weights), who),
-                    Put(("list", op.bank), who)]  # fmt: skip
+    chosen = (core.layer, core.place, *_identity(op))  # the same experts, however often they are chosen
+    core.events += [Look(core.slot(op.scores), (core.key(op), "scores")), Put(core.slot(op.weights), chosen),
+                    Put(("list", op.bank), chosen)]  # fmt: skip
 
 
 def _fetch(core: _Core, op: p.Fetch) -> None:

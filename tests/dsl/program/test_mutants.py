@@ -26,7 +26,7 @@ SURVIVE = {
     r"(without|twice) Load vectors ": "before the first layer, which does not run that part",
     r"(without|twice|one more in|one less in) Start ": "its transfers lie beyond the end of the tape, and do nothing",
     r"(without|twice) Saved ": "of a single layer: nothing was saved before it",
-    r"twice (Barrier|Route)": "cores that have met meet again, or choose the same again",
+    r"twice Barrier": "cores that have met meet again",
     r"(one less|fewer bytes) in Wait ": "beyond the end of the tape",
 }
 # What the proof refuses although no order of events goes wrong here.
