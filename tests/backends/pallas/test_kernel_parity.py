@@ -45,18 +45,19 @@ def qwen38(cores: int, by: str = "direct", wire: str = "f32") -> str:
 
 
 def kimi(ep: int, tp: int, wire: str = "f32") -> str:
-    """The same over a mesh of two axes, as the shipped schedule has it."""
+    """The same over a mesh of two axes, as the shipped schedule has it; without `tp` every core has the router."""
     mesh = [f"{name} = {ways}" for name, ways in (("ep", ep), ("tp", tp)) if ways > 1]
     axes = ", ".join(each.partition(" ")[0] for each in mesh)
     by = "two_level" if tp % 2 == 0 else "direct"
     own = ("shard ep : experts\n" if ep > 1 else "") + ("shard tp : moe\n" if tp > 1 else "")
+    router, scores, chosen = ("moe.router, ", "moe.score, ", "gather (moe.score, moe.z)\n") if tp > 1 else ("", "", "")
     return (f"target {TOPOLOGIES[ep * tp]}\ncontext 256\nmesh {', '.join(mesh)}\n{own}"
             f"shard {axes} : heads, kda_heads, ffn, shared, vocab\n"
-            f"split mla.q_a, mla.kv_a, {'moe.router, ' if tp > 1 else ''}moe.z_down over {axes}\n{KIMI}"
-            "gather (mla.qa, mla.c, mla.s)\ngather (moe.score, moe.z)\n"
+            f"split mla.q_a, mla.kv_a, {router}moe.z_down over {axes}\n{KIMI}"
+            f"gather (mla.qa, mla.c, mla.s)\n{chosen}"
             f"reduce kda.a, mla.a (by = {by}, wire = {wire})\nreduce moe.y (by = scatter, wire = f32)\n"
             f"reduce moe.x, dense.x (by = {by}, wire = {wire})\n"
-            "overlap gather moe.score, moe.z with (moe.s_gate, moe.s_up), moe.s_down\n")  # fmt: skip
+            f"overlap gather {scores}moe.z with (moe.s_gate, moe.s_up), moe.s_down\n")  # fmt: skip
 
 
 def rows(count: int) -> tuple[Step, ...]:

@@ -1,0 +1,82 @@
+"""Whole steps of shipped schedules, compiled for machines that are not attached: XLA copies nothing large round them.
+
+`pytest -m slow tests/backends/pallas/test_kernel_ahead.py` compiles them at more rows.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+
+import pytest
+from helpers.definitions import FOLDER
+
+pytest.importorskip("libtpu")
+
+from mks.backends.pallas import hlo
+from mks.backends.pallas.call import operands, states
+from mks.backends.pallas.compiling import compile_step
+from mks.dsl.compile import load_definition
+from mks.dsl.program.ir import Program
+from mks.dsl.program.lower import lower
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@cache
+def program(model: str, rows: int) -> Program:
+    """Of a definition's first schedule."""
+    found = load_definition(FOLDER / f"{model}.mks")
+    key = found.own_schedules[0]
+    schedule = found.schedules[key]
+    assert schedule is not None
+    return lower(schedule, found.instances[model], rows)
+
+
+def moved(program: Program, text: str) -> list[str]:
+    """What is as large as the smallest of a core's tapes, tables and caches, or has a state's shape."""
+    kept = states(program)
+    large = [a for name, a in (operands(program) | kept).items() if not name.startswith(("vectors", "state"))]
+    least = min(prod(a.shape) * a.dtype.itemsize for a in large)
+    shapes = {tuple(n for n in a.shape if n > 1) for a in kept.values()}
+    return [str(move) for move in hlo.moves(text)
+            if move.nbytes >= least or tuple(n for n in move.array.shape if n > 1) in shapes]  # fmt: skip
+
+
+def check(model: str, rows: int) -> None:
+    made = program(model, rows)
+    text = compile_step(made).compiled.hlo
+    assert moved(made, text) == []
+    assert len(hlo.kernels(text)) == 1 + any(array.kind == "state" for array in made.arrays.values())
+    assert [kernel.promoted for kernel in hlo.kernels(text) if kernel.promoted and not small(kernel, made)] == []
+
+
+def small(kernel: hlo.Kernel, program: Program) -> bool:
+    """Whether only tokens and positions are in VMEM before a call."""
+    return all(prod(array.shape) == program.rows for array in kernel.promoted)
+
+
+@pytest.mark.parametrize("model", ["smollm2", "qwen3", "qwen38"])
+def test_nothing_is_copied(model: str) -> None:
+    """No weight, state or cache is copied, and none is moved into VMEM before the call."""
+    check(model, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [2, 4, 8])
+@pytest.mark.parametrize("model", ["smollm2", "qwen3", "qwen38"])
+def test_nothing_is_copied_of_more_rows(model: str, rows: int) -> None:
+    """The same of several rows."""
+    check(model, rows)
+
+
+def test_copies_are_seen() -> None:
+    """A cache or a state that is copied does not go unnoticed."""
+    made = program("qwen38", 1)
+    for name in ("attention.keys", "state delta.S"):
+        array = states(made)[name]
+        type_ = f"{'bf16' if array.dtype.itemsize == 2 else 'f32'}[{','.join(map(str, array.shape))}]"
+        text = (
+            f"ENTRY %main (p: {type_}) -> {type_} {{\n  %p = {type_} parameter(0)\n  ROOT %c = {type_} copy(%p)\n}}\n"
+        )
+        assert len(moved(made, text)) == 1
