@@ -11,6 +11,7 @@ from . import ir as p
 from .build import LANES, cannot
 from .frame import Frame
 from .values import Split
+from .vectors import is_table
 
 
 def complete(split: Split, type_: Type, frame: Frame) -> Node:
@@ -19,13 +20,22 @@ def complete(split: Split, type_: Type, frame: Frame) -> Node:
         assert split.whole is not None
         return split.whole
     said = _said(frame)
-    by, wire = (said.by, said.wire) if said else ("direct", "f32")
+    by, wire = (said.by, said.wire) if said else _unsaid(split, frame)
     if by == "scatter":
         raise cannot("scatter a value that is not a sum alone", frame.statement.span)
     summed = _sum(split, type_, by, wire, frame) if split.scaled is None else _scaled(split, type_, by, wire, frame)
     if split.whole is None:
         return summed
     return m.Call("add", (split.whole, summed), (), (type_,), summed.span)
+
+
+def _unsaid(split: Split, frame: Frame) -> tuple[str, str]:
+    """A row of a table is on one core only: its own type loses nothing on the way, and there is no hurry."""
+    build, node = frame.build, split.partial
+    if isinstance(node, m.Local) and is_table(build, node.name.removeprefix("@")) and split.scaled is None:
+        dtype = build.dtype(build.schedule.model.weights[node.name.removeprefix("@")].type)
+        return "scatter_gather", dtype
+    return "direct", "f32"
 
 
 def scattered(split: Split, type_: Type, frame: Frame) -> Node | None:
