@@ -60,3 +60,17 @@ def pages() -> dict[str, Page]:
             assert code not in found, code
             found[code] = Page(code, title, body)
     return found
+
+
+@cache
+def _lines() -> dict[str, tuple[Path, int]]:
+    found = {}
+    for path in (Path(__file__).parent / "explain").glob("*.md"):
+        text = path.read_text("utf-8")
+        found.update({match[1]: (path, text.count("\n", 0, match.start()) + 1) for match in _TITLE.finditer(text)})
+    return found
+
+
+def explained(code: str) -> tuple[Path, int] | None:
+    """The file that explains a code, and the line (from 1) on which it begins."""
+    return _lines().get(code)

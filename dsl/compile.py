@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from attrs import define, field, frozen
@@ -21,13 +22,15 @@ from .text import syntax as s
 from .text.files import read_source
 from .text.parse import parse
 
+type Reader = Callable[[Path], Source | Diagnostic]
+
 
 @frozen
 class Definition:
     """What a file defines, with what it uses; `main` names its own models, `own_schedules` model and schedule.
 
     `instances` are models without errors at the sizes that the text gives. A schedule is `None` where it, or its
-    model, has errors.
+    model, has errors. `files` are all that were read, used ones first.
     """
 
     file: s.File
@@ -38,6 +41,7 @@ class Definition:
     own_schedules: tuple[tuple[str, str], ...]
     speculations: dict[str, Speculation]
     diagnostics: tuple[Diagnostic, ...]
+    files: tuple[s.File, ...]
 
     @property
     def failed(self) -> bool:
@@ -49,7 +53,9 @@ class Definition:
 class _Gathered:
     """All files of one compilation, used ones first."""
 
+    read: Reader
     sink: Sink = field(factory=Sink)
+    files: list[s.File] = field(factory=list)
     models: dict[str, tuple[s.Model, frozenset[str]]] = field(factory=dict)
     schedules: dict[tuple[str, str], s.Schedule] = field(factory=dict)
     speculations: dict[str, s.Speculate] = field(factory=dict)
@@ -58,9 +64,9 @@ class _Gathered:
     done: set[Path] = field(factory=set)
 
 
-def check_source(source: Source, folder: Path | None = None) -> Definition:
-    """Parse and resolve a file; `folder` is where its `use` lines look (default: the file's own)."""
-    gathered = _Gathered()
+def check_source(source: Source, folder: Path | None = None, read: Reader = read_source) -> Definition:
+    """Parse and resolve a file; `folder` is where its `use` lines look (default: the file's own), `read` opens them."""
+    gathered = _Gathered(read)
     path = Path(source.name)
     file = _gather(source, path, folder or path.parent, gathered)
     models: dict[str, m.Model] = {}
@@ -81,7 +87,8 @@ def check_source(source: Source, folder: Path | None = None) -> Definition:
         if made is not None:
             speculations[name] = made
     own = tuple((i.model.text, i.name.text) for i in file.items if isinstance(i, s.Schedule))
-    return Definition(file, models, instances, main, schedules, own, speculations, ordered(gathered.sink.found))
+    return Definition(file, models, instances, main, schedules, own, speculations, ordered(gathered.sink.found),
+                      tuple(gathered.files))  # fmt: skip
 
 
 def _schedules(gathered: _Gathered, models: dict[str, m.Model], instances: dict[str, Instance]) -> (
@@ -129,13 +136,14 @@ def _gather(source: Source, path: Path, folder: Path, gathered: _Gathered) -> s.
                 gathered.sink.report("E122", f"`{item.name.text}` is defined twice", item.name.span,
                                      others=(Label(pairing.name.span, "first here"),))  # fmt: skip
     gathered.damaged |= file.damaged
+    gathered.files.append(file)
     gathered.open.pop()
     return file
 
 
 def _use(item: s.Use, folder: Path, gathered: _Gathered) -> None:
     path = folder / item.path.value
-    read = read_source(path)
+    read = gathered.read(path)
     if isinstance(read, Diagnostic):
         near = did_you_mean(path.name, (p.name for p in folder.glob("*.mks")) if folder.is_dir() else ())
         gathered.sink.report("E123", f"cannot read `{item.path.value}`", item.path.span, notes=(read.message,),

@@ -16,6 +16,7 @@ type Command = Callable[[list[str]], int]
 GROUP = "mks.commands"
 BUILT_IN = {
     "check": ("check", "check a definition and its schedules"),
+    "lsp": ("lsp", "serve an editor"),
     "plan": ("plan", "say what moves and when: a schedule's Program in words"),
     "fmt": ("fmt", "lay definitions out in the one way"),
     "explain": ("explain", "say what an error code means"),

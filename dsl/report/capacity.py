@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..diagnostics import Diagnostic, Label, MksError, Sink
-from ..program import ir as p
 from ..program.bill import Bill, Line, bill, gib, mib
 from ..program.lower import lower
 from ..schedule.shares import Shares
@@ -17,18 +16,9 @@ _MOST_LINES = 8
 def charge(shares: Shares, rows: int, counts: Traffic) -> Bill:
     """The bill of the Program at so many rows, or an estimate where there is none."""
     try:
-        program = lower(shares.schedule, shares.instance, rows)
+        return bill(lower(shares.schedule, shares.instance, rows))
     except MksError:
         return estimate(shares, rows, counts)
-    return bill(program) if _as_stored(program) else estimate(shares, rows, counts)
-
-
-def _as_stored(program: p.Program) -> bool:
-    """Whether experts stay in the bits that the definition or the schedule stores them in."""
-    weights = program.instance.model.weights
-    codecs = {program.shares.codec(weights[name]).name for bank in program.banks.values() for w in bank.products
-              for name in w}  # fmt: skip
-    return "mxfp4" not in codecs or all(x.group for bank in program.banks.values() for x in bank.layout.products)
 
 
 def check_capacity(shares: Shares, found: Bill, sink: Sink, settled: bool = False) -> None:

@@ -47,9 +47,9 @@ def of(drawn: Drawn) -> p.Program:
     return lower(drawn.schedule, drawn.instance, drawn.rows)
 
 
-@pytest.mark.parametrize(("name", "rows"), [("smollm2", 1), ("qwen3", 1), ("qwen38", 2)])
+@pytest.mark.parametrize(("name", "rows"), [("smollm2", 1), ("qwen3", 1), ("qwen38", 2), ("kimi_k3", 1)])
 def test_shipped_schedules(name: str, rows: int) -> None:
-    """Never below, within 5 %; HBM within 1 %, without the program's code."""
+    """Never below, and within 5 %."""
     found = changed(name)
     key = found.own_schedules[0]
     schedule = found.schedules[key]

@@ -1,0 +1,78 @@
+"""A text with everything that is known of it; each thing is found when it is first asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+from attrs import frozen
+
+from ..compile import Definition, Reader, check_source
+from ..diagnostics import Diagnostic, MksError, Sink, ordered
+from ..model.instance import Instance
+from ..program import ir as p
+from ..program.effects import check_program
+from ..program.lower import lower
+from ..report.report import ScheduleReport, report
+from ..schedule.ir import Schedule
+from ..source import Source
+from ..text.files import read_source
+from .places import Places, find_places
+
+
+@frozen(slots=False, eq=False)
+class Analysis:
+    """One version of a file; `folder` is where its `use` lines look, `read` opens them."""
+
+    source: Source
+    folder: Path | None = None
+    read: Reader = read_source
+
+    @cached_property
+    def definition(self) -> Definition:
+        """What it defines."""
+        return check_source(self.source, self.folder, self.read)
+
+    @cached_property
+    def places(self) -> Places:
+        """Its names, and those of the files that it uses."""
+        return find_places(self.definition.files)
+
+    @cached_property
+    def made(self) -> dict[tuple[str, str], tuple[Schedule, Instance]]:
+        """The file's own schedules that have no errors."""
+        found = {}
+        for key in self.definition.own_schedules:
+            schedule, instance = self.definition.schedules.get(key), self.definition.instances.get(key[0])
+            if schedule is not None and instance is not None:
+                found[key] = (schedule, instance)
+        return found
+
+    @cached_property
+    def _reported(self) -> tuple[dict[tuple[str, str], ScheduleReport], tuple[Diagnostic, ...]]:
+        sink, reports = Sink(), {}
+        for key, (schedule, instance) in self.made.items():
+            reports[key] = report(schedule, instance, sink)
+            sink.found.extend(check_program(schedule, instance, lines=True))
+        return reports, tuple(sink.found)
+
+    @property
+    def reports(self) -> dict[tuple[str, str], ScheduleReport]:
+        """What `mks check` says of each schedule."""
+        return self._reported[0]
+
+    @cached_property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """All that `mks check` finds, with what lowering does."""
+        return ordered([*self.definition.diagnostics, *self._reported[1]])
+
+    @cached_property
+    def programs(self) -> dict[tuple[str, str], p.Program]:
+        """Each schedule's Program at its largest number of rows, where there is one."""
+        found = {}
+        for key, (schedule, instance) in self.made.items():
+            try:
+                found[key] = lower(schedule, instance, max(schedule.rows))
+            except MksError:
+                continue
+        return found

@@ -1,0 +1,151 @@
+"""Words and names that may stand at a place: from the braces around it, as the text there is half written."""
+
+from __future__ import annotations
+
+import re
+
+from attrs import frozen
+
+from ..model.declarations import FIXED_GROUPS, PLAIN
+from ..model.ops import find
+from ..model.ops import known as ops
+from ..model.scope import RESERVED
+from ..schedule.targets import targets
+from ..text.forms import BLOCKS, FORMS, WORDS
+from ..text.scan import Piece, is_lambda, pieces
+from .analysis import Analysis
+from .names import ModelNames
+
+_DOTTED = re.compile(r"([^\W\d]\w*)\.\w*$")
+_EXPERTS = ("experts", "count")
+_CODECS = (*PLAIN, *FIXED_GROUPS, "int4", "int8", "fp8")
+
+
+@frozen
+class Proposal:
+    """A word; `kind` as of a key in `names`, or `keyword`."""
+
+    word: str
+    kind: str
+    detail: str = ""
+
+
+@frozen
+class _Block:
+    """A block that is open: what may stand in it, and the words of its first line."""
+
+    place: str
+    head: tuple[str, ...]
+
+
+def complete(given: Analysis, offset: int) -> list[Proposal]:
+    """All that may stand there; editors choose by what is typed."""
+    text = given.source.text[:offset]
+    line = text[text.rfind("\n") + 1 :]
+    if "#" in line or line.count('"') % 2:
+        return []
+    blocks = _open(pieces(text))
+    place = blocks[-1].place if blocks else "file"
+    first = not re.sub(r"\w*$", "", line).strip()
+    found = (
+        {word: Proposal(word, "keyword", FORMS.get(word, "")) for word in sorted(WORDS.get(place, ()))} if first else {}
+    )
+    names = _model(given, blocks)
+    if names is None:
+        return [*found.values(), *_named(given, line)]
+    dotted = _DOTTED.search(line)
+    if dotted is not None:
+        return _inside(names, dotted[1], in_schedule=blocks[0].place == "schedule")
+    if blocks[0].place == "schedule":
+        found |= _of_schedule(names, line, first)
+    else:
+        found |= _of_model(names, blocks)
+    return list(found.values())
+
+
+def _open(given: list[Piece]) -> list[_Block]:
+    """The blocks around the end of a text."""
+    found: list[_Block] = []
+    line: list[str] = []
+    for i, piece in enumerate(given):
+        if piece.kind == "newline":
+            line = []
+        elif piece.text == "{":
+            place = "function" if is_lambda(given, i) else BLOCKS.get(line[0] if line else "", "unknown")
+            found.append(_Block(place, tuple(line)))
+            line = []
+        elif piece.text == "}":
+            del found[-1:]
+            line = []
+        else:
+            line.append(piece.text)
+    return found
+
+
+def _model(given: Analysis, blocks: list[_Block]) -> ModelNames | None:
+    """The model that a place belongs to, or that its schedule is for."""
+    if not blocks or blocks[0].place not in ("model", "schedule"):
+        return None
+    head = blocks[0].head
+    at = 1 if blocks[0].place == "model" else 3
+    return given.places.models.get(head[at]) if len(head) > at else None
+
+
+def _named(given: Analysis, line: str) -> list[Proposal]:
+    """Outside of models: what a schedule is for, and what pairs."""
+    if re.search(r"\b(for|drafts|=)\s+\w*$", line):
+        return [Proposal(name, "model") for name in given.places.models]
+    if re.search(r"\bon\s+\w*$", line):
+        return [Proposal(name, "schedule", f"for {model}") for model, name in given.definition.schedules]
+    return []
+
+
+def _inside(names: ModelNames, place: str, in_schedule: bool) -> list[Proposal]:
+    """What stands behind `place.`."""
+    own = {name.removeprefix(f"{place}."): kind for name, kind in names.stored.items() if name.startswith(f"{place}.")}
+    if in_schedule and (place in names.parts or place in names.steps):
+        own |= dict.fromkeys(names.own.get(place, ()), "value")
+        own |= {name: kind for name, kind in names.stored.items() if "." not in name and place in names.steps}
+        own |= dict.fromkeys(("start", "state", "cache", "experts"), "keyword")
+    return [Proposal(word, kind) for word, kind in own.items()]
+
+
+def _of_schedule(names: ModelNames, line: str, first: bool) -> dict[str, Proposal]:
+    if line.split()[:1] == ["target"]:
+        return {
+            name: Proposal(name, "keyword", f"{row.hbm_rate.value / 1e12:.3g} TB/s") for name, row in targets.items()
+        }
+    found = {
+        word: Proposal(word, "keyword") for word in ("previous", "before", "after", "vectors", "layer") if not first
+    }
+    found |= {name: Proposal(name, kind) for name, kind in names.top.items() if kind == "size" and not first}
+    found |= {name: Proposal(name, "part") for name in (*names.parts, *names.steps)}
+    place = line.partition(":")[0].strip()
+    if ":" in line and place in names.own:
+        stored = {
+            n.removeprefix(f"{place}."): k for n, k in names.stored.items() if "." not in n or n.startswith(f"{place}.")
+        }
+        found |= {name: Proposal(name, kind) for name, kind in stored.items() if kind == "weight"}
+    return found
+
+
+def _of_model(names: ModelNames, blocks: list[_Block]) -> dict[str, Proposal]:
+    part = next((b.head[1] for b in blocks if b.place == "part" and len(b.head) > 1), None)
+    step = next((b for b in blocks if b.place == "step" and b.head[:1] == ("step",)), None)
+    place = part or ("" if step is None else step.head[1] if step.head[1:2] and step.head[1] in names.steps else "step")
+    found = {name: Proposal(name, kind) for name, kind in names.top.items()}
+    if blocks[-1].place in ("weights", "state"):
+        return found | {name: Proposal(name, "keyword") for name in _CODECS}
+    for name, kind in names.stored.items():
+        if "." not in name or name.startswith(f"{place}."):
+            found[name.rpartition(".")[2]] = Proposal(name.rpartition(".")[2], kind)
+    found |= {
+        name: Proposal(name, "value")
+        for name in names.own.get(place, frozenset()) | names.carried.get(place, frozenset())
+    }
+    if step is not None:
+        found |= {name: Proposal(name, "part") for name in names.parts}
+    for name in (*ops(), *_EXPERTS):
+        op = find(name)
+        found[name] = Proposal(name, "op", op.signature if op is not None else "")
+    return found | {name: Proposal(name, "input") for name in RESERVED}

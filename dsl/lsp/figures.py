@@ -1,0 +1,189 @@
+"""What the lines of a schedule cost: bytes of one core, and the least time that these take of HBM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..model import ir as m
+from ..program import ir as p
+from ..program.bill import mib
+from ..program.reads import ROW_BYTES, array_bytes, fetched, tapes
+from ..program.record import collectives, ring_bytes
+from ..program.words import number
+from ..report.report import ScheduleReport
+from ..schedule.ir import Schedule
+from ..schedule.shares import Shares
+from ..source import Span
+from ..text import syntax as s
+
+_UNITS = ((1, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns"))
+
+
+def took(size: float, schedule: Schedule) -> str:
+    """`31,457,280 bytes, 9.83 µs at 3.2 TB/s`: what a core reads, and how long that takes at least."""
+    rate = schedule.target.hbm_rate.value
+    seconds = size / rate
+    time = next(f"{seconds * scale:.3g} {unit}" for scale, unit in _UNITS if seconds * scale >= 1 or unit == "ns")
+    return f"{number(round(size))} bytes, {time} at {rate / 1e12:.3g} TB/s"
+
+
+def line_figures(item: s.ScheduleItem | s.StreamLine, stream: str, shares: Shares, program: p.Program | None,
+                 report: ScheduleReport | None) -> list[str]:  # fmt: skip
+    """What is known of a schedule's line, a sentence each; `stream` is the block that a stream's line stands in."""
+    found = list(_said(item, stream, shares, program))
+    if report is not None:
+        found += _bill(item.span, report)
+        if isinstance(item, s.Setting) and item.keyword == "rows":
+            found += [f"rows = {counts.rows}: reads {took(counts.read_bytes, shares.schedule)}; "
+                      f"VMEM {mib(charged.total)} of {mib(charged.limit)}" for counts, charged in report.rows]  # fmt: skip
+    return list(dict.fromkeys(found))
+
+
+def _bill(span: Span, report: ScheduleReport) -> Iterator[str]:
+    """The lines of the VMEM bill, at most rows, that this line of the text asks for."""
+    _, charged = max(report.rows, key=lambda each: each[1].rows)
+    about = "about " if charged.estimated else ""
+    for line in charged.lines:
+        if line.span is not None and line.span.source is span.source and span.start <= line.span.start < span.end:
+            yield f"VMEM at rows = {charged.rows}: {line.name} {about}{mib(line.bytes)} ({line.why})"
+
+
+def _said(item: s.ScheduleItem | s.StreamLine, stream: str, shares: Shares, program: p.Program | None) -> Iterator[str]:
+    schedule, weights = shares.schedule, shares.schedule.model.weights
+    match item:
+        case s.Target():
+            chip = schedule.target
+            yield (f"{chip.name}: {chip.hbm.value / (1 << 30):.1f} GiB of HBM at {chip.hbm_rate.value / 1e12:.3g} TB/s, "
+                   f"{mib(int(chip.vmem.value))} of VMEM, {chip.bf16_rate.value / 1e12:.4g} TFLOP/s in bf16 a core")  # fmt: skip
+            yield f"{schedule.cores} cores" if schedule.cores > 1 else "one core"
+        case s.Setting(keyword="context"):
+            yield f"caches have room for {number(schedule.context)} positions"
+        case s.Mesh():
+            yield f"{schedule.cores} cores: {' x '.join(f'{name} {length}' for name, length in schedule.mesh)}"
+        case s.Shard():
+            for each in item.items:
+                yield from _shard(each.size.text, shares)
+        case s.Split():
+            for name in item.weights:
+                if (key := weight_name(name, weights)) is not None:
+                    whole, mine = shares.instance.shape(weights[key].shape), shares.weight_shape(weights[key])
+                    yield f"{key}: {mine[0]} of {whole[0]} rows a core"
+        case s.Stream():
+            yield from _tape(item.name.text, program)
+        case s.StreamLine():
+            yield from _products(item, stream, shares, program)
+        case s.Fetch():
+            yield from _banks(item.what.parts[0], program)
+        case s.Prefetch():
+            yield from _arrays(item.what, shares, program)
+        case s.Gather() | s.Reduce():
+            yield from _sent({name.text for name in item.values}, program)
+        case s.Overlap():
+            yield from _sent({name.text for name in item.values}, program)
+            for name in (name for group in item.groups for name in group.weights):
+                if (key := weight_name(name, weights)) is not None:
+                    yield f"{key}: reads {took(shares.weight_bytes(weights[key]), schedule)} meanwhile"
+        case s.Store():
+            for name in item.weights:
+                if (key := weight_name(name, weights)) is not None:
+                    yield f"{key} as {shares.codec(weights[key])}: {number(shares.weight_bytes(weights[key]))} bytes a layer"
+
+
+def weight_name(name: s.Name, weights: dict[str, m.Weight], place: str = "") -> str | None:
+    """A weight as a schedule names it: `attention.wq`; of a step, `step.out`."""
+    for key in (f"{place}.{name.text}", name.text, name.text.partition(".")[2]):
+        if key in weights:
+            return key
+    return None
+
+
+def _shard(name: str, shares: Shares) -> Iterator[str]:
+    shard = shares.schedule.shards.get(name)
+    if shard is None:
+        return
+    ways = shares.schedule.ways(shard.axes)
+    if name == "position":
+        yield f"positions over {ways} cores"
+        return
+    whole = shares.instance.values.get(name)
+    yield f"{name} = {whole} over {ways} cores: {shares.size(name)} each"
+
+
+def _tape(ring: str, program: p.Program | None) -> Iterator[str]:
+    if program is not None and ring in program.rings:
+        tape = tapes(program)[ring]
+        yield (f"a step reads {took(tape.bytes, program.schedule)}, in {number(tape.transfers)} transfers; "
+               f"of them padding {number(tape.padding)}")  # fmt: skip
+        yield f"VMEM: {program.rings[ring].slots} slots, {mib(ring_bytes(program.rings[ring]))}"
+
+
+def _products(item: s.StreamLine, stream: str, shares: Shares, program: p.Program | None) -> Iterator[str]:
+    place = item.part.text
+    layers = len(shares.instance.part_layers.get(place, ())) or 1
+    if program is not None:
+        made = [x for x in program.products.values() if (x.ring, x.place) == (stream, place)]
+        size = sum(x.tiling.rows for x in made) * ROW_BYTES
+        if not made:
+            return
+        for x in made if len(made) > 1 else ():
+            yield f"{x.name}: {took(x.tiling.rows * ROW_BYTES, shares.schedule)}"
+    else:
+        weights = shares.schedule.model.weights
+        keys = (weight_name(w, weights, place) for group in item.groups for w in group.weights)
+        size = sum(shares.weight_bytes(weights[key]) for key in keys if key is not None)
+    each = "a layer" if place in shares.instance.part_layers else "a step"
+    yield f"{each} reads {took(size, shares.schedule)}" + (
+        f"; all {layers} layers {took(size * layers, shares.schedule)}" if layers > 1 else "")  # fmt: skip
+
+
+def _banks(part: str, program: p.Program | None) -> Iterator[str]:
+    for bank in program.banks.values() if program is not None else ():
+        if program is not None and bank.part == part:
+            size = bank.layout.nbytes
+            yield f"an expert is {took(size, program.schedule)}; {bank.slots} slots"
+            many = fetched(program, bank)
+            yield (f"a layer at rows = {program.rows}: {many:.1f} experts on the core that has most, were routing uniform: "
+                   f"{took(many * size, program.schedule)}")  # fmt: skip
+
+
+def _arrays(what: s.Name, shares: Shares, program: p.Program | None) -> Iterator[str]:
+    """What a prefetch moves."""
+    kind = what.parts[-1]
+    if program is None:
+        return
+    held = [a for a in program.arrays.values() if a.kind == kind]
+    if kind == "vectors":
+        size = sum(array_bytes(a) for a in held)
+        yield f"vectors of a step: {took(size, shares.schedule)}"
+    elif kind in ("state", "cache"):
+        states = shares.schedule.model.states
+        mine = [
+            a for a in held if a.part == what.parts[0] or (a.name in states and states[a.name].part == what.parts[0])
+        ]
+        layers = len(shares.instance.part_layers.get(what.parts[0], ())) or 1
+        size = sum(array_bytes(a) for a in mine) // layers
+        if mine:
+            full = ", at a full context" if kind == "cache" else ""
+            yield f"a layer at rows = {program.rows}{full}: {took(size, shares.schedule)}"
+
+
+def _sent(values: set[str], program: p.Program | None) -> Iterator[str]:
+    for each in collectives(program) if program is not None else ():
+        if program is not None and values & _completes(each["name"], program):
+            yield (f"{each['name']}: {each['kind']} by {each['by']}, {each['wire']}: a core sends "
+                   f"{number(each['sent_bytes'])} bytes, in {each['phases']} phase{'s' * (each['phases'] != 1)}, "
+                   f"{each['runs']} times a step")  # fmt: skip
+
+
+def _completes(exchange: str, program: p.Program) -> set[str]:
+    """The values that a collective is for; one that gathers is called after its product."""
+    product = program.products.get(exchange)
+    weights = product.weights if product is not None else ()
+    return {exchange, *(v for w in weights for each in program.shares.facts.products_of(w) for v in each.values)}
+
+
+def state_bytes(state: m.State, shares: Shares) -> str:
+    """What a core keeps of a state for one row."""
+    each = shares.state_bytes(state)
+    unit = {"cache": "a position", "buffer": "a row", "state": "a row"}[state.kind]
+    return f"{number(each)} bytes {unit} and layer" if state.part else f"{number(each)} bytes {unit}"
