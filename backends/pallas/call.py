@@ -83,9 +83,17 @@ def step(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: jax
     logits are undefined. Consecutive tokens begin from the states that were kept after token `kept` of the pass before.
     All cores of the mesh call it at once, under `shard_map` if there are several.
     """
+    return traced(program, flavour, tokens, positions, weights, held, kept)[:3]
+
+
+def traced(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: jax.Array, weights: Arrays,
+           held: Arrays, kept: jax.Array | int = 0) -> (
+               tuple[jax.Array, jax.Array, dict[str, jax.Array], dict[str, jax.Array]]):  # fmt: skip
+    """The same, and last what a traced Program gives of each part's runs."""
     outputs = _kernel(program, flavour, tokens, positions, weights, held, kept)
     chosen, logits = outputs["chosen"][:, 0], outputs["logits"]
-    return chosen, logits, commit(program, flavour, positions, outputs, held)
+    traces = {a.name: outputs[a.name] for a in program.outputs.values() if a.kind == "trace"}
+    return chosen, logits, commit(program, flavour, positions, outputs, held), traces
 
 
 def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: jax.Array, weights: Arrays,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -18,25 +17,21 @@ from ...dsl.program.lower import lower
 from ...dsl.schedule.ir import Schedule
 from ..reference.keeping import Keeper, KeptRow
 from ..reference.passes import passes, spans
-from ..reference.states import Arrays
 from . import rows as layout
-from .call import operands, states
 from .machine import Machine
 from .prefill import prefill
 from .several import several
-from .sharded import build, by_core, jitted, layouts
+from .sharded import Operand, build, empty, jitted, layouts, placed
 
 type Array = np.ndarray[Any, Any]
-# What a core reads, by the names of `call.operands`, in the shape that they say.
-type Operand = Callable[[str, int], Array]
 
 
 class PallasDecoder:
     """Implements `dsl.decoder.Decoder` on a schedule's cores. Not safe for calls from several threads at a time.
 
     `schedule` says context and mesh, `operand(name, core)` gives what packing made; each is asked for once, and copied
-    to the core's device; `plain` weights as in `lower`. `machine` has the schedule's mesh. `chunk` and `span` are those of the reference's decoder.
-    Raises `MksError` where kernels cannot do what the schedule says.
+    to the core's device; `plain` weights as in `lower`. `machine` has the schedule's mesh. `chunk` and `span` are those
+    of the reference's decoder. Raises `MksError` where kernels cannot do what the schedule says.
     """
 
     def __init__(
@@ -47,8 +42,8 @@ class PallasDecoder:
         self.instance, self.rows, self.context = instance, rows, schedule.context
         self.chunk = min(chunk, self.context)
         self.spans = spans(self.chunk, span)
-        self._mesh, self._by_core = machine.mesh, by_core(self.program, machine.mesh)
-        self._weights = {name: self._put(operand, name, a.shape) for name, a in operands(self.program).items()}
+        self._mesh = machine.mesh
+        self._weights = placed(self.program, self._mesh, operand)
         self._as_read, whole = layouts(self.program, self._mesh), NamedSharding(self._mesh, P())
         self._decode = jitted(self.program, machine.flavour, self._mesh)
         step = build(self.program, machine.flavour, self._mesh)
@@ -64,27 +59,9 @@ class PallasDecoder:
         )  # fmt: skip
         self._read = jax.jit(self._layout.read, out_shardings=whole)
         self._write = jax.jit(self._layout.write, donate_argnums=0, out_shardings=self._as_read)
-        self._held = self._empty()
+        self._held = empty(self.program, self._mesh)
         # For each row, how many tokens it holds if only the one program of `span` has written them.
         self._lengths: list[int | None] = [None] * rows
-
-    def _put(self, operand: Operand, name: str, shape: tuple[int, ...]) -> jax.Array:
-        """An operand of all cores, each on its own device."""
-        parts = []
-        for core, device in enumerate(self._mesh.devices.flat):
-            array = operand(name, core)
-            if array.shape != shape:
-                raise ValueError(f"`{name}` of core {core} is {list(array.shape)}; the kernel reads {list(shape)}")
-            parts.append(jax.device_put(array[None], device))
-        return jax.make_array_from_single_device_arrays((len(parts), *shape), self._by_core, parts)
-
-    def _empty(self) -> Arrays:
-        kept = states(self.program)
-        zeros = jax.jit(
-            lambda: {name: jnp.zeros((self._mesh.size, *a.shape), a.dtype) for name, a in kept.items()},
-            out_shardings=self._as_read,
-        )
-        return zeros()
 
     @property
     def vocab(self) -> int:
@@ -104,7 +81,7 @@ class PallasDecoder:
         if len(self.spans) == 1:
             self._keeper.compile(self._read(self._held, np.int32(0)))
             self._held = self._write(self._held, np.int32(0), self._layout.room.empty())
-        self._held, self._lengths = self._empty(), [None] * self.rows
+        self._held, self._lengths = empty(self.program, self._mesh), [None] * self.rows
 
     def prefill(self, row: int, ids: Sequence[int], start: int, last_only: bool = False) -> Array:
         """Read `ids` (1..chunk of them) into `row` at positions `start ..`; f32 logits `[len(ids), vocab]`.
@@ -184,5 +161,5 @@ class PallasDecoder:
         """Make the decoder usable after a call that failed; false if all rows are empty now."""
         if not any(array.is_deleted() for array in self._held.values()):
             return True
-        self._held, self._lengths = self._empty(), [None] * self.rows
+        self._held, self._lengths = empty(self.program, self._mesh), [None] * self.rows
         return False

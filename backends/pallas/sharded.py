@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental.layout import Format, Layout
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -14,6 +15,8 @@ from jax.sharding import PartitionSpec as P
 from ...dsl.program import ir as p
 from .call import Arrays, Flavour, operands, states, step
 
+# What a core reads, by the names of `call.operands`, in the shape that they say.
+type Operand = Callable[[str, int], np.ndarray[Any, Any]]
 type Step = Callable[[jax.Array, jax.Array, Arrays, Arrays], tuple[jax.Array, jax.Array, dict[str, jax.Array]]]
 
 
@@ -54,6 +57,29 @@ def layouts(program: p.Program, mesh: Mesh) -> dict[str, Format]:
     """
     held = whole(program, states(program), mesh)
     return {name: Format(Layout(major_to_minor=tuple(range(a.ndim))), a.sharding) for name, a in held.items()}
+
+
+def placed(program: p.Program, mesh: Mesh, operand: Operand) -> dict[str, jax.Array]:
+    """What all cores read, each one's on its own device; every operand is asked for once."""
+    found = {}
+    for name, like in operands(program).items():
+        parts = []
+        for core, device in enumerate(mesh.devices.flat):
+            array = operand(name, core)
+            if array.shape != like.shape:
+                raise ValueError(f"`{name}` of core {core} is {list(array.shape)}; the kernel reads {list(like.shape)}")
+            parts.append(jax.device_put(array[None], device))
+        whole = (len(parts), *like.shape)
+        found[name] = jax.make_array_from_single_device_arrays(whole, by_core(program, mesh), parts)
+    return found
+
+
+def empty(program: p.Program, mesh: Mesh) -> dict[str, jax.Array]:
+    """All cores' states and caches, zero."""
+    kept = whole(program, states(program), mesh)
+    zeros = jax.jit(lambda: {name: jnp.zeros(a.shape, a.dtype) for name, a in kept.items()},
+                    out_shardings=layouts(program, mesh))  # fmt: skip
+    return zeros()
 
 
 def jitted(program: p.Program, flavour: Flavour, mesh: Mesh) -> Any:

@@ -108,6 +108,11 @@ def of_state(shares: Shares, state: m.State) -> Sharing:
     return _sharing(shares, state.type.shape, shares.shape(state.type.shape))
 
 
+def of_value(shares: Shares, shape: Sequence[Poly]) -> Sharing:
+    """How a value of `shape` is shared out."""
+    return _sharing(shares, shape, shares.shape(tuple(shape)))
+
+
 def _sharing(
     shares: Shares, shape: Sequence[Poly], share: tuple[int, ...], split: tuple[str, ...] | None = None
 ) -> Sharing:

@@ -31,7 +31,7 @@ def run(at: Pass, step: m.Step, states: Arrays, given: dict[str, Value] | None =
     `given` are values that the step takes from elsewhere. With `last_only` what follows the layers is evaluated for
     each row's last real token alone, T = 1; taps stay whole.
     """
-    frame = Frame(at, dict(given or {}), states, _buffers(at))
+    frame = Frame(at, dict(given or {}), states, buffers_of(at))
     for statement in step.body:
         if isinstance(statement, m.Loop) and statement.variable == "row":
             _rows(statement, frame)
@@ -80,7 +80,8 @@ def _write(statement: m.Write, frame: Frame, guard: bool | jax.Array) -> None:
     frame.buffers = {**frame.buffers, state.name: written}
 
 
-def _buffers(at: Pass) -> Arrays:
+def buffers_of(at: Pass) -> Arrays:
+    """The model's buffers before anything is written into them."""
     instance = at.instance
     return {
         s.name: jnp.zeros((*at.token.shape, *instance.shape(s.type.shape)), DTYPES[instance.dtype(s.type)])
@@ -118,14 +119,15 @@ def _layers(loop: m.Loop, frame: Frame, step: str, taps: Taps) -> None:
 
 def segments(instance: Instance, room: Room, step: str = "") -> tuple[Segment, ...]:
     """A step's layers as loops over those with equal parts and storage."""
-    used = {part.name: _states(part) & room.stores.keys() for part in instance.model.parts.values()}
+    used = {part.name: states_of(part) & room.stores.keys() for part in instance.model.parts.values()}
     parts = instance.layer_parts(step)
     kinds = [(names, tuple(room.of(s, layer).key for part in names for s in sorted(used[part])))
              for layer, names in parts.items()]  # fmt: skip
     return arrange(kinds, next(iter(parts), 0))
 
 
-def _states(part: m.Part) -> set[str]:
+def states_of(part: m.Part) -> set[str]:
+    """The states, caches and buffers that a part reads or writes."""
     values = [s.value for s in part.body if isinstance(s, m.Assign | m.Write)]
     read = {node.name for value in values for node in walk(value) if isinstance(node, m.StateRef)}
     return read | {s.state for s in part.body if isinstance(s, m.Write)}

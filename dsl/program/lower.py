@@ -11,15 +11,17 @@ from .body import lower_body
 from .build import STEP, Build, cannot, make_rings
 from .frame import Mark, Ops
 from .points import place_starts
+from .trace import trace
 from .vectors import vectors
 
 
 def lower(schedule: Schedule, instance: Instance, rows: int, plain: frozenset[str] = frozenset(), *,
-          consecutive: bool = False) -> p.Program:  # fmt: skip
+          consecutive: bool = False, traced: bool = False) -> p.Program:  # fmt: skip
     """The decode step of a model as one core runs it. Raises `MksError` where a schedule's line cannot be kept.
 
     `plain` names weights that are held as plain numbers, whatever codec the definition has for them. With `consecutive`
     the rows are tokens of one sequence, one after the other, and states are kept as they are after each.
+    One that is `traced` also gives what each run of a part leaves behind, as `trace` says.
     """
     shares = Shares(schedule, instance)
     build = Build(schedule, shares, shares.facts, rows, plain, consecutive)
@@ -32,6 +34,8 @@ def lower(schedule: Schedule, instance: Instance, rows: int, plain: frozenset[st
     first = lower_body(build, STEP, before)
     last = lower_body(build, STEP, after)
     make_rings(build)
+    if traced:
+        trace(build, parts, first)
     choices = _choices(instance, loop, tuple(parts))
     starts = place_starts(build, choices, parts)
     body: list[p.Op] = [p.Start(ring.name, ring.slots) for ring in build.rings.values() if ring.ahead]
@@ -49,8 +53,8 @@ def lower(schedule: Schedule, instance: Instance, rows: int, plain: frozenset[st
     body += _plain(last)
     body += end
     return p.Program(schedule, instance, shares, rows, consecutive, build.buffers, build.views, build.rings,
-                     build.products, build.copies, build.caches, build.banks, build.exchanges, build.turns, build.scalars,
-                     build.arrays, build.outputs, tuple(body))  # fmt: skip
+                     build.products, build.copies, build.caches, build.banks, build.exchanges, build.turns,
+                     build.scalars, build.arrays, build.outputs, tuple(body))  # fmt: skip
 
 
 def _part(build: Build, part: str) -> Ops:

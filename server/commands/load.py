@@ -80,15 +80,15 @@ def open_model(
         return _open_packed(packed, backend, dtype, bool(checkpoint or sizes_from_config or sizes or schedule))
     if schedule is not None and backend != "pallas":
         raise CannotOpen("--schedule says how kernels move weights; it goes with --backend pallas")
-    definition, chosen, found = _definition(model)
-    planned = None if backend != "pallas" else _schedule(definition, chosen, schedule)
+    definition, chosen, found = find_model(model)
+    planned = None if backend != "pallas" else find_schedule(definition, chosen, schedule)
     place = checkpoint_place(model, checkpoint, found)
     binding, more = load(chosen, place, adopt=sizes_from_config, overrides=sizes,
                           working=None if dtype == "auto" else dtype)  # fmt: skip
     found += more
     if binding is None:
         raise MksError(found)
-    files = read_text_files(_text_place(place))
+    files = read_text_files(text_place(place))
     decoder = (
         partial(_reference, binding, chosen.name)
         if planned is None
@@ -113,7 +113,7 @@ def _open_packed(folder: Path, backend: str, dtype: str, others: bool) -> Opened
     return Opened(packed.instance.model.name, files, _longest(files.config), decoder)
 
 
-def _definition(name: str) -> tuple[Definition, Model, list[Diagnostic]]:
+def find_model(name: str) -> tuple[Definition, Model, list[Diagnostic]]:
     """A definition, the first model of it that is no drafter, and warnings."""
     source, found = find_definition(name)
     if source is None:
@@ -144,7 +144,7 @@ def checkpoint_place(model: str, given: Path | None, found: list[Diagnostic]) ->
     return place
 
 
-def _text_place(place: Path) -> Path:
+def text_place(place: Path) -> Path:
     """Where the text files are: the folder, or the GGUF file that is all there is."""
     if place.is_file():
         return place if place.suffix == ".gguf" else place.parent
@@ -157,7 +157,8 @@ def _longest(config: Mapping[str, Any]) -> int | None:
     return next((value for value in values if type(value) is int and value > 0), None)
 
 
-def _schedule(definition: Definition, model: Model, name: str | None) -> Schedule:
+def find_schedule(definition: Definition, model: Model, name: str | None) -> Schedule:
+    """A model's only schedule, or the one that is named. Raises `MksError`."""
     chosen = choose_schedule(definition.schedules, model, name)
     if isinstance(chosen, Diagnostic):
         raise MksError([chosen])

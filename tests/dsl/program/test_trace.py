@@ -1,0 +1,66 @@
+"""A traced Program does what the other does, and gives what every run of a part leaves."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.definitions import FOLDER
+
+from mks.dsl.compile import load_definition
+from mks.dsl.model.instantiate import instantiate
+from mks.dsl.program import ir as p
+from mks.dsl.program.lower import lower
+from mks.dsl.program.trace import output
+
+
+def programs(name: str) -> tuple[p.Program, p.Program]:
+    """A shipped definition's first schedule, lowered without and with traces."""
+    definition = load_definition(FOLDER / f"{name}.mks")
+    schedule = next(s for s in definition.schedules.values() if s.model.drafts is None)
+    instance, _ = instantiate(schedule.model)
+    assert instance is not None
+    return lower(schedule, instance, 2), lower(schedule, instance, 2, traced=True)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen38", "kimi_k3"])
+def test_ops_are_only_added(name: str) -> None:
+    """Without the ops and rooms of traces it is the other Program."""
+    plain, traced = programs(name)
+
+    def without(ops: tuple[p.Op, ...]) -> tuple[p.Op, ...]:
+        found: list[p.Op] = []
+        for op in ops:
+            match op:
+                case p.Layers(start, stop, choices):
+                    kept = tuple(p.Choice(c.position, tuple((n, without(b)) for n, b in c.bodies)) for c in choices)
+                    found.append(p.Layers(start, stop, kept))
+                case p.Save(copy) | p.Saved(copy) if copy.startswith("trace "):
+                    continue
+                case p.Emit(_, made) if made.startswith("trace "):
+                    continue
+                case p.Compute(outputs) if outputs[0].startswith("trace "):
+                    continue
+                case _:
+                    found.append(op)
+        return tuple(found)
+
+    assert traced.body != plain.body
+    assert without(traced.body) == plain.body
+    assert {n: b for n, b in traced.buffers.items() if not n.startswith("trace ")} == plain.buffers
+    assert (traced.products, traced.rings, traced.arrays) == (plain.products, plain.rings, plain.arrays)
+
+
+def test_what_is_traced() -> None:
+    """Carried values and buffers after each part, its own values, and what the step begins with."""
+    _, traced = programs("kimi_k3")
+    kinds = {name: array for name, array in traced.outputs.items() if array.kind == "trace"}
+    banks = traced.buffers["banks"]
+
+    assert kinds[output("step", "x")].shape == traced.buffers["x"].shape
+    for part in ("enter", "kda", "mla", "leave", "dense", "moe"):
+        runs = sum(part in parts for parts in traced.layer_parts.values())
+        for name in ("x", "h", "a"):
+            assert kinds[output(part, name)].shape == (runs, *traced.buffers[name].shape)
+        assert kinds[output(part, "banks")].shape == (runs, *banks.shape)
+    assert kinds[output("moe", "score")].part == "moe"
+    assert output("moe", "x") in kinds
+    assert output("mla", "z") not in kinds
