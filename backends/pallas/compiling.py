@@ -36,7 +36,7 @@ def compile_step(program: p.Program) -> Step:
     """Compile kernel and commit for all cores of the schedule's mesh.
 
     Raises MksError: as `ahead.machine` does; E503 to E505 where the compiler refuses, with the place in the definition,
-    and what it raised as the cause; E507 where it copies a weight, state or cache.
+    and what it raised as the cause; E506 where it copies a weight, state or cache.
     """
     here = machine(program.schedule.target, program.schedule.topology)
     named = dict(zip(axes(program), sizes(program), strict=True))
@@ -53,7 +53,7 @@ def compile_step(program: p.Program) -> Step:
     if moved := copies(program, made.hlo):
         at = Label(program.schedule.span)
         raise MksError([
-            Diagnostic("E507", f"the compiled step copies {move.source or 'an operand'} each time it runs", at,
+            Diagnostic("E506", f"the compiled step copies {_named(program, move)} each time it runs", at,
                        notes=(str(move), "this is a fault of mks, not of the definition"))
             for move in moved
         ])  # fmt: skip
@@ -75,12 +75,23 @@ def _whole_tracebacks() -> Iterator[None]:
 def copies(program: p.Program, text: str) -> tuple[hlo.Move, ...]:
     """Moves of whole operands in compiled HLO: of their shapes, or as large as the smallest tape, table or cache."""
     given = operands(program) | states(program)
-    shapes = {(_HLO_TYPES.get(a.dtype.name, a.dtype.name), _squeezed(a.shape)) for a in given.values()}
+    shapes = set(map(_shape, given.values()))
     large = {a.name for a in program.arrays.values() if a.kind in ("table", "cache", "bank")}
     held = [a for name, a in given.items() if name.startswith("tape ") or name.removeprefix("array ") in large]
     least = min((prod(a.shape) * a.dtype.itemsize for a in held), default=0)
     return tuple(move for move in hlo.moves(text)
                  if move.nbytes >= least or (move.array.dtype, _squeezed(move.array.shape)) in shapes)  # fmt: skip
+
+
+def _named(program: p.Program, move: hlo.Move) -> str:
+    """The operands that it may be."""
+    moved = move.array.dtype, _squeezed(move.array.shape)
+    names = [name for name, a in (operands(program) | states(program)).items() if _shape(a) == moved]
+    return " or ".join(f"`{name}`" for name in names) or "an operand"
+
+
+def _shape(array: jax.ShapeDtypeStruct) -> tuple[str, tuple[int, ...]]:
+    return _HLO_TYPES.get(array.dtype.name, array.dtype.name), _squeezed(array.shape)
 
 
 def _squeezed(shape: Iterable[int]) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ...dsl.diagnostics import Diagnostic, MksError
+from ...dsl.diagnostics import Diagnostic
 from ...dsl.program import ir as p
 from .bundles import Bundles, UncountableError, count, dump
 from .places import branches, trips
@@ -16,11 +16,10 @@ from .places import branches, trips
 _TIMEOUT = 600.0
 
 
-def count_step(program: p.Program, timeout: float = _TIMEOUT) -> Bundles:
+def count_step(program: p.Program, timeout: float = _TIMEOUT) -> Bundles | Diagnostic:
     """What a step executes, with full caches; takes two processes, each several times as long as compiling.
 
-    Raises MksError: E506 where the schedule cannot be counted, or a process fails or takes longer than `timeout`, in
-    seconds.
+    W501 where the schedule cannot be counted, or a process fails or takes longer than `timeout`, in seconds.
     """
     with tempfile.TemporaryDirectory(prefix="mks-bundles-") as name:
         folder = Path(name)
@@ -31,15 +30,15 @@ def count_step(program: p.Program, timeout: float = _TIMEOUT) -> Bundles:
             kernel = f"{program.schedule.model.name}_{program.schedule.name}"
             return count(folder, trips(program), kernel, branches(program))
         except UncountableError as e:
-            raise MksError([_uncounted(program, str(e))]) from e
+            return _uncounted(program, str(e))
         except subprocess.CalledProcessError as e:
-            raise MksError([_uncounted(program, str(e.output).strip().rpartition("\n")[2])]) from e
-        except subprocess.TimeoutExpired as e:
-            raise MksError([_uncounted(program, f"no schedule after {timeout:g} s")]) from e
+            return _uncounted(program, str(e.output).strip().rpartition("\n")[2])
+        except subprocess.TimeoutExpired:
+            return _uncounted(program, f"no schedule after {timeout:g} s")
 
 
 def _uncounted(program: p.Program, why: str) -> Diagnostic:
-    return Diagnostic("E506", f"the bundles of `{program.schedule.name}` cannot be counted", notes=(why,),
+    return Diagnostic("W501", f"the bundles of `{program.schedule.name}` cannot be counted", notes=(why,),
                       helps=("`--no-bundles` leaves them out",))  # fmt: skip
 
 

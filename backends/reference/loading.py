@@ -30,7 +30,8 @@ def load(instance: Instance, values: Values, same: Mapping[str, str] | None = No
     What is held at any time is the weights and the one at hand. Raises `ValueError` where one is missing.
     """
     same = same or {}
-    places, arrays = _room(instance, shared_operands(instance) if fuse else (), same)
+    places, shapes = layout(instance, shared_operands(instance) if fuse else (), same)
+    arrays = {key: _aligned(*shape) for key, shape in shapes.items()}
     missing = {(name, layer) for name, place in places.items() for layer in place.layers or (None,)}
     for name, layer, value in values:
         place = places[name]
@@ -48,12 +49,13 @@ def load(instance: Instance, values: Values, same: Mapping[str, str] | None = No
     return Weights(held, places | {name: places[other] for name, other in same.items()})
 
 
-def _room(instance: Instance, groups: tuple[tuple[str, ...], ...], same: Mapping[str, str]) -> (
-        tuple[dict[str, Place], dict[str, Array]]):  # fmt: skip
-    """Where each weight goes, and the arrays, not written yet."""
+def layout(instance: Instance, groups: tuple[tuple[str, ...], ...] = (), same: Mapping[str, str] | None = None) -> (
+        tuple[dict[str, Place], dict[str, tuple[tuple[int, ...], np.dtype[Any]]]]):  # fmt: skip
+    """Where each weight goes, and the arrays' shapes and types; each of `groups` shares an array."""
+    same = same or {}
     together = {name: group for group in groups for name in group}
     places: dict[str, Place] = {}
-    arrays: dict[str, Array] = {}
+    found: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
     for name, weight in instance.model.weights.items():
         layers = instance.owner_layers(weight.part)
         if name in places or name in same or layers == ():
@@ -66,8 +68,8 @@ def _room(instance: Instance, groups: tuple[tuple[str, ...], ...], same: Mapping
             start += shape[0] if shape else 0
         whole = shapes[0] if len(group) == 1 else (start, *shapes[0][1:])
         lead = () if layers is None else (len(layers),)
-        arrays[key] = _aligned((*lead, *whole), _DTYPES[instance.dtype(weight.type)])
-    return places, arrays
+        found[key] = ((*lead, *whole), _DTYPES[instance.dtype(weight.type)])
+    return places, found
 
 
 def shared_operands(instance: Instance) -> tuple[tuple[str, ...], ...]:

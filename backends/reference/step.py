@@ -25,18 +25,18 @@ type Taps = Mapping[str, tuple[str, tuple[int, ...]]]
 
 
 def run(at: Pass, step: m.Step, states: Arrays, given: dict[str, Value] | None = None, taps: Taps | None = None, *,
-        last_only: bool = False) -> tuple[dict[str, Value], Arrays]:  # fmt: skip
+        last_only: bool = False, unrolled: bool = False) -> tuple[dict[str, Value], Arrays]:  # fmt: skip
     """A step over a pass: its values by name, taps among them as `[B, T, count, ...]`, and the states after it.
 
     `given` are values that the step takes from elsewhere. With `last_only` what follows the layers is evaluated for
-    each row's last real token alone, T = 1; taps stay whole.
+    each row's last real token alone, T = 1; taps stay whole. With `unrolled` every layer is traced by itself.
     """
     frame = Frame(at, dict(given or {}), states, buffers_of(at))
     for statement in step.body:
         if isinstance(statement, m.Loop) and statement.variable == "row":
             _rows(statement, frame)
         elif isinstance(statement, m.Loop):
-            _layers(statement, frame, step.name, taps or {})
+            _layers(statement, frame, step.name, taps or {}, unrolled)
             if last_only:
                 tapped = {name: frame.names[name] for name in taps or {}}
                 frame = _last(frame)
@@ -90,7 +90,7 @@ def buffers_of(at: Pass) -> Arrays:
     }
 
 
-def _layers(loop: m.Loop, frame: Frame, step: str, taps: Taps) -> None:
+def _layers(loop: m.Loop, frame: Frame, step: str, taps: Taps, unrolled: bool) -> None:
     """Every layer's parts in order; the names set before are carried, all others are a part's own."""
     at, parts = frame.at, frame.at.instance.layer_parts(step)
     tapped = {tap: jnp.stack([jnp.zeros_like(frame.names[name])] * len(wanted), axis=2)
@@ -112,18 +112,19 @@ def _layers(loop: m.Loop, frame: Frame, step: str, taps: Taps) -> None:
         return names, states, buffers, tapped
 
     carry = (frame.names, frame.states, frame.buffers, tapped)
-    frame.names, frame.states, frame.buffers, tapped = over_layers(segments(at.instance, at.room, step), body, carry)
+    loops = segments(at.instance, at.room, step, unrolled)
+    frame.names, frame.states, frame.buffers, tapped = over_layers(loops, body, carry)
     end = max(parts, default=-1) + 1
     frame.names = frame.names | tap(tapped, frame.names, end, (end,))
 
 
-def segments(instance: Instance, room: Room, step: str = "") -> tuple[Segment, ...]:
-    """A step's layers as loops over those with equal parts and storage."""
+def segments(instance: Instance, room: Room, step: str = "", unrolled: bool = False) -> tuple[Segment, ...]:
+    """A step's layers as loops over those with equal parts and storage, or each alone."""
     used = {part.name: states_of(part) & room.stores.keys() for part in instance.model.parts.values()}
     parts = instance.layer_parts(step)
     kinds = [(names, tuple(room.of(s, layer).key for part in names for s in sorted(used[part])))
              for layer, names in parts.items()]  # fmt: skip
-    return arrange(kinds, next(iter(parts), 0))
+    return arrange(list(enumerate(kinds)) if unrolled else kinds, next(iter(parts), 0))
 
 
 def states_of(part: m.Part) -> set[str]:

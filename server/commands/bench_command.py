@@ -1,4 +1,4 @@
-"""`mks bench serve`."""
+"""`mks bench serve`, and the way to `mks bench compile`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ examples:
   mks bench serve smollm2
   mks bench serve http://127.0.0.1:8000 --clients 1,8,32 --requests 64 --json
   mks bench serve qwen3 -- --checkpoint ~/Qwen3-0.6B --sizes config --max-rows 16
+
+`mks bench compile` compares times of compilation: mks bench compile --help
 """
 
 # Runs `mks serve` whatever the name that this program was started by.
@@ -28,7 +30,11 @@ _SERVE = "import sys; from mks.server.commands.entry import serve; sys.exit(serv
 
 
 def bench(argv: list[str]) -> int:
-    """Measure a server; the exit status: 0, 1 where any request failed, 2 for wrong usage."""
+    """Measure a server, or compilers; the exit status: 0, 1 where any request failed, 2 for wrong usage."""
+    if argv[:1] == ["compile"]:
+        from .bench_compile import bench_compile
+
+        return bench_compile(argv[1:])
     own, passed = _split(argv)
     try:
         args = _parser().parse_args(own)

@@ -73,16 +73,25 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
     add("--no-bundles", dest="bundles", action="store_false", help="do not count the bundles that a step executes")
     add_choice(parser)
     add("--json", action="store_true", help="print one JSON object: folder, seconds, steps")
+    return parse(parser, argv)
+
+
+def parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
+    """Arguments of a parser with `add_choice`."""
     args = parser.parse_args(argv)
     if args.adopt and args.config is None and args.checkpoint is None:
         parser.error("--adopt takes the sizes from --config or --checkpoint; neither is given")
     return args
 
 
-def add_choice(parser: argparse.ArgumentParser) -> None:
-    """What says which Programs of a definition are meant."""
+def add_choice(parser: argparse.ArgumentParser, model: str | None = None) -> None:
+    """What says which Programs of a definition are meant; `model` need not be named."""
     add = parser.add_argument
-    add("model", metavar="MODEL", help="a shipped definition's name, or a .mks file")
+    about = "a shipped definition's name, or a .mks file"
+    if model is None:
+        add("model", metavar="MODEL", help=about)
+    else:
+        add("model", metavar="MODEL", nargs="?", default=model, help=f"{about} (default: %(default)s)")
     add("--schedule", metavar="NAME", help="which of the definition's schedules (default: its only one)")
     add("--rows", metavar="N", type=count, help="sequences at once (default: each number that the schedule lists)")
     add("--context", metavar="N", type=count, help="positions of a sequence (default: the schedule's)")
@@ -181,11 +190,11 @@ def _count(place: Path, program: Program, said: dict[str, Any], quiet: bool) -> 
     from ...backends.pallas.counting import count_step
 
     with working(f"Counting the bundles of a step, rows {program.rows}"):
-        try:
-            said |= counted(count_step(program))
-        except MksError as error:
-            warn(evolve(d, severity="warning") for d in error.diagnostics)
-            return
+        found = count_step(program)
+    if isinstance(found, Diagnostic):
+        warn([found])
+        return
+    said |= counted(found)
     write_manifest(place, said)
     if not quiet:
         print(f"rows {program.rows}: {said['bundles']:,} bundles a step, counted from the compiler's schedule")

@@ -8,7 +8,7 @@ from jax import lax
 
 from ..caches import TILE, Cache, Index
 from .attention import Running, by_row, nothing, over, result, see
-from .matmul import FEW
+from .matmul import few
 from .sums import sums
 
 POSITION_AXES = {"keys": 1, "values": 1}
@@ -35,7 +35,7 @@ def attend(q: jax.Array, keys: Cache, values: Cache, *, scale: float, position: 
 
         def tile(i: Index, so_far: Running) -> Running:
             seen = keys.sees(keys.held(i * TILE + jnp.arange(TILE), newest), position[r][:, None])
-            return see_tile(so_far, queries, keys, values, r, i, jnp.tile(seen, (h // kv, 1)), few=b * t <= FEW)
+            return see_tile(so_far, queries, keys, values, r, i, jnp.tile(seen, (h // kv, 1)), few=few(b * t))
 
         tiles = keys.tiles(position[r, 0], jnp.where(lengths[r] > 0, newest, -1))
         return result(over(tiles, tile, nothing(queries.shape[:2], v)))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from ..caches import TILE, Cache, Index
 from .attend import by_kv_head, by_token, see_tile
 from .attention import Running, by_row, nothing, over, result, see
-from .matmul import FEW
+from .matmul import few
 
 POSITION_AXES = {"keys": 1, "values": 1}
 
@@ -34,7 +34,7 @@ def attend_block(q: jax.Array, k: jax.Array, v: jax.Array, keys: Cache, values: 
 
         def tile(i: Index, so_far: Running) -> Running:
             seen = keys.sees(keys.held(i * TILE + jnp.arange(TILE), newest), newest)
-            return see_tile(so_far, queries, keys, values, r, i, seen, few=b * t <= FEW)
+            return see_tile(so_far, queries, keys, values, r, i, seen, few=few(b * t))
 
         context = over(keys.tiles(newest, newest), tile, nothing(queries.shape[:2], n))
         scores, seen = jnp.einsum("kmw,knw->kmn", queries, own_keys[r]), jnp.tile(within, (h // kv, 1))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -11,16 +15,32 @@ from .sums import sums
 
 # Passes of up to so many tokens are one loop over the layers without calls of a library of matrix products.
 FEW = 16
+_most: ContextVar[int] = ContextVar("most", default=FEW)
 # So many vectors are multiplied in one pass over the matrix.
 _TOGETHER = 4
 # A larger matrix is read in blocks of up to so many rows.
 _BLOCK = 4096
 
 
+def few(tokens: int) -> bool:
+    """Whether a pass of so many tokens does without matrix products."""
+    return tokens <= _most.get()
+
+
+@contextmanager
+def matrix_products() -> Iterator[None]:
+    """What is traced meanwhile uses matrix products for passes of any length, as compilers for accelerators like it."""
+    token = _most.set(0)
+    try:
+        yield
+    finally:
+        _most.reset(token)
+
+
 def matmul(w: jax.Array, x: jax.Array) -> jax.Array:
     """`w [out, in]` and `x [..., in]`, f32 or bf16 each, to f32 `[..., out]`; products are summed in f32."""
     rows = x.reshape(-1, x.shape[-1])
-    if len(rows) > FEW:
+    if not few(len(rows)):
         out = lax.dot_general(rows, w, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
     else:
         # Without the barrier what makes `x` would be computed again for every row of the matrix.
