@@ -174,7 +174,7 @@ def _cache(op: p.StartTiles | p.Attend, state: _State) -> Iterator[Action]:
     yield state.run(costs.attend_row(program), "attend")
     for i in range(total):
         for cache, _ in sizes:
-            yield Await(state.where(cache), (cache, layer, i), "cache")
+            yield Await(state.where("cache"), (cache, layer, i), "cache")
         yield state.run(costs.attend_tile(ring, program, state.machine), "attend", "mxu")
         if i + ring.slots < total:
             yield from start(i + ring.slots)

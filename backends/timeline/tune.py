@@ -1,0 +1,97 @@
+"""The search for a faster schedule: one choice after the other, kept where it fits, is proven, and gains time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from attrs import frozen
+
+from ...dsl.model.instance import Instance
+from ...dsl.program import ir as p
+from ...dsl.program.lower import lower
+from ...dsl.program.proof import prove
+from ...dsl.schedule.ir import Schedule
+from .figures import machine
+from .moves import Move, choices, fitting
+from .simulate import simulate
+from .unroll import unroll
+
+LEAST = 1e-3  # of the step: what gains less is not worth a line
+_ROUNDS = 3
+
+
+@frozen
+class Kept:
+    """A change that was kept, and the predicted steps with it, in seconds, by rows."""
+
+    text: str
+    steps: dict[int, float]
+
+
+@frozen
+class Tuned:
+    """What was found: `before` and `after` are predicted steps by rows; `tried` counts simulated schedules."""
+
+    schedule: Schedule
+    before: dict[int, float]
+    after: dict[int, float]
+    kept: tuple[Kept, ...]
+    tried: int
+
+
+def tune(
+    schedule: Schedule,
+    instance: Instance,
+    rows: tuple[int, ...] | None = None,
+    position: int | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Tuned:
+    """Search from a schedule on. Steps at `rows` count alike, each in proportion; all of the schedule's must fit.
+
+    Raises:
+        MksError: the schedule itself cannot be lowered.
+    """
+    chosen = rows or schedule.rows
+    at = schedule.context - 1 if position is None else min(position, schedule.context - 1)
+    programs = {n: lower(schedule, instance, n) for n in chosen}
+    before = best = steps(programs, chosen, at)
+    kept: list[Kept] = []
+    tried = 0
+    for _ in range(_ROUNDS):
+        known = len(kept)
+        for choice in choices(schedule, instance, programs[chosen[0]]):
+            won: tuple[float, Move, dict[int, float]] | None = None
+            for move in choice(schedule):
+                made = fitting(move.schedule, instance)
+                if made is None:
+                    continue
+                tried += 1
+                found = steps(made, chosen, at)
+                gain = 1 - sum(found[n] / best[n] for n in chosen) / len(chosen)
+                if gain > LEAST and (won is None or gain > won[0] + LEAST) and proven(made):
+                    won = gain, move, found
+            if won is not None:
+                schedule, best = won[1].schedule, won[2]
+                kept.append(Kept(won[1].text, best))
+                say(f"{won[1].text}: {_said(best)}")
+        if len(kept) == known:
+            break
+    return Tuned(schedule, before, best, tuple(kept), tried)
+
+
+def steps(programs: Mapping[int, p.Program], rows: tuple[int, ...], position: int) -> dict[int, float]:
+    """Predicted seconds by rows."""
+    found = {}
+    for n in rows:
+        made = machine(programs[n].schedule.target)
+        found[n] = simulate(unroll(programs[n], made, position), made, keep=False).step
+    return found
+
+
+def proven(programs: Mapping[int, p.Program]) -> bool:
+    """Whether they neither race nor hang."""
+    return not any(prove(program) for program in programs.values())
+
+
+def _said(found: dict[int, float]) -> str:
+    return ", ".join(f"{n} row{'s' * (n > 1)} {step * 1e3:.3f} ms" for n, step in found.items())
