@@ -82,7 +82,7 @@ def test_a_ring_that_does_not_fit_is_refused_with_one_that_does() -> None:
     assert "at rows = 8" in refusal.message
     assert refusal.primary is not None
     assert "40 slots x 2.50 MiB = 100.00 MiB" in refusal.primary.text
-    assert refusal.notes[0].startswith("bill (MiB): stream dense 100.0 + state delta.S 6.0 + messages of step.h 2.5 + ")
+    assert refusal.notes[0].startswith("bill (MiB): stream dense 100.0 + state delta.S 6.0 + compiler temporaries ")
     fits = int(refusal.helps[0].split("=")[1].split()[0])
     assert not reported("qwen38", ("slots = 12", f"slots = {fits}"))[1].found
     assert [d.code for d in reported("qwen38", ("slots = 12", f"slots = {fits + 1}"))[1].found] == ["W301"]
