@@ -18,6 +18,7 @@ from .names import ModelNames
 
 _DOTTED = re.compile(r"([^\W\d]\w*)\.\w*$")
 _EXPERTS = ("experts", "count")
+_POINTS = ("previous", "before", "after", "vectors", "layer")
 _CODECS = (*PLAIN, *FIXED_GROUPS, "int4", "int8", "fp8")
 
 
@@ -47,9 +48,8 @@ def complete(given: Analysis, offset: int) -> list[Proposal]:
     blocks = _open(pieces(text))
     place = blocks[-1].place if blocks else "file"
     first = not re.sub(r"\w*$", "", line).strip()
-    found = (
-        {word: Proposal(word, "keyword", FORMS.get(word, "")) for word in sorted(WORDS.get(place, ()))} if first else {}
-    )
+    words = sorted(WORDS.get(place, ())) if first else []
+    found = {word: Proposal(word, "keyword", FORMS.get(word, "")) for word in words}
     names = _model(given, blocks)
     if names is None:
         return [*found.values(), *_named(given, line)]
@@ -112,20 +112,15 @@ def _inside(names: ModelNames, place: str, in_schedule: bool) -> list[Proposal]:
 
 def _of_schedule(names: ModelNames, line: str, first: bool) -> dict[str, Proposal]:
     if line.split()[:1] == ["target"]:
-        return {
-            name: Proposal(name, "keyword", f"{row.hbm_rate.value / 1e12:.3g} TB/s") for name, row in targets.items()
-        }
-    found = {
-        word: Proposal(word, "keyword") for word in ("previous", "before", "after", "vectors", "layer") if not first
-    }
+        rates = {name: row.hbm_rate.value / 1e12 for name, row in targets.items()}
+        return {name: Proposal(name, "keyword", f"{rate:.3g} TB/s") for name, rate in rates.items()}
+    found = {} if first else {word: Proposal(word, "keyword") for word in _POINTS}
     found |= {name: Proposal(name, kind) for name, kind in names.top.items() if kind == "size" and not first}
     found |= {name: Proposal(name, "part") for name in (*names.parts, *names.steps)}
     place = line.partition(":")[0].strip()
     if ":" in line and place in names.own:
-        stored = {
-            n.removeprefix(f"{place}."): k for n, k in names.stored.items() if "." not in n or n.startswith(f"{place}.")
-        }
-        found |= {name: Proposal(name, kind) for name, kind in stored.items() if kind == "weight"}
+        seen = names.seen_from(place)
+        found |= {name: Proposal(name, kind) for name, kind in seen.items() if kind == "weight"}
     return found
 
 
@@ -136,13 +131,9 @@ def _of_model(names: ModelNames, blocks: list[_Block]) -> dict[str, Proposal]:
     found = {name: Proposal(name, kind) for name, kind in names.top.items()}
     if blocks[-1].place in ("weights", "state"):
         return found | {name: Proposal(name, "keyword") for name in _CODECS}
-    for name, kind in names.stored.items():
-        if "." not in name or name.startswith(f"{place}."):
-            found[name.rpartition(".")[2]] = Proposal(name.rpartition(".")[2], kind)
-    found |= {
-        name: Proposal(name, "value")
-        for name in names.own.get(place, frozenset()) | names.carried.get(place, frozenset())
-    }
+    found |= {name: Proposal(name, kind) for name, kind in names.seen_from(place).items()}
+    values = names.own.get(place, frozenset()) | names.carried.get(place, frozenset())
+    found |= {name: Proposal(name, "value") for name in values}
     if step is not None:
         found |= {name: Proposal(name, "part") for name in names.parts}
     for name in (*ops(), *_EXPERTS):

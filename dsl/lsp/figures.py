@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..model import ir as m
 from ..program import ir as p
-from ..program.bill import mib
+from ..program.bill import gib, mib
 from ..program.reads import ROW_BYTES, array_bytes, fetched, tapes
 from ..program.record import collectives, ring_bytes
 from ..program.words import number
@@ -34,8 +34,9 @@ def line_figures(item: s.ScheduleItem | s.StreamLine, stream: str, shares: Share
     if report is not None:
         found += _bill(item.span, report)
         if isinstance(item, s.Setting) and item.keyword == "rows":
-            found += [f"rows = {counts.rows}: reads {took(counts.read_bytes, shares.schedule)}; "
-                      f"VMEM {mib(charged.total)} of {mib(charged.limit)}" for counts, charged in report.rows]  # fmt: skip
+            for counts, charged in report.rows:
+                read = took(counts.read_bytes, shares.schedule)
+                found.append(f"rows = {counts.rows}: reads {read}; VMEM {mib(charged.total)} of {mib(charged.limit)}")
     return list(dict.fromkeys(found))
 
 
@@ -53,8 +54,9 @@ def _said(item: s.ScheduleItem | s.StreamLine, stream: str, shares: Shares, prog
     match item:
         case s.Target():
             chip = schedule.target
-            yield (f"{chip.name}: {chip.hbm.value / (1 << 30):.1f} GiB of HBM at {chip.hbm_rate.value / 1e12:.3g} TB/s, "
-                   f"{mib(int(chip.vmem.value))} of VMEM, {chip.bf16_rate.value / 1e12:.4g} TFLOP/s in bf16 a core")  # fmt: skip
+            memory, rate = gib(int(chip.hbm.value)), chip.hbm_rate.value / 1e12
+            yield f"a core has {memory} of HBM at {rate:.3g} TB/s, {mib(int(chip.vmem.value))} of VMEM"
+            yield f"it multiplies at {chip.bf16_rate.value / 1e12:.4g} TFLOP/s in bf16"
             yield f"{schedule.cores} cores" if schedule.cores > 1 else "one core"
         case s.Setting(keyword="context"):
             yield f"caches have room for {number(schedule.context)} positions"
@@ -86,7 +88,8 @@ def _said(item: s.ScheduleItem | s.StreamLine, stream: str, shares: Shares, prog
         case s.Store():
             for name in item.weights:
                 if (key := weight_name(name, weights)) is not None:
-                    yield f"{key} as {shares.codec(weights[key])}: {number(shares.weight_bytes(weights[key]))} bytes a layer"
+                    size = shares.weight_bytes(weights[key])
+                    yield f"{key} as {shares.codec(weights[key])}: {number(size)} bytes a core and layer"
 
 
 def weight_name(name: s.Name, weights: dict[str, m.Weight], place: str = "") -> str | None:
@@ -142,8 +145,8 @@ def _banks(part: str, program: p.Program | None) -> Iterator[str]:
             size = bank.layout.nbytes
             yield f"an expert is {took(size, program.schedule)}; {bank.slots} slots"
             many = fetched(program, bank)
-            yield (f"a layer at rows = {program.rows}: {many:.1f} experts on the core that has most, were routing uniform: "
-                   f"{took(many * size, program.schedule)}")  # fmt: skip
+            yield (f"a layer at rows = {program.rows}: {many:.1f} experts on the core that has most, were routing "
+                   f"uniform: {took(many * size, program.schedule)}")  # fmt: skip
 
 
 def _arrays(what: s.Name, shares: Shares, program: p.Program | None) -> Iterator[str]:
@@ -157,10 +160,9 @@ def _arrays(what: s.Name, shares: Shares, program: p.Program | None) -> Iterator
         yield f"vectors of a step: {took(size, shares.schedule)}"
     elif kind in ("state", "cache"):
         states = shares.schedule.model.states
-        mine = [
-            a for a in held if a.part == what.parts[0] or (a.name in states and states[a.name].part == what.parts[0])
-        ]
-        layers = len(shares.instance.part_layers.get(what.parts[0], ())) or 1
+        part = what.parts[0]
+        mine = [a for a in held if part in (a.part, states[a.name].part if a.name in states else None)]
+        layers = len(shares.instance.part_layers.get(part, ())) or 1
         size = sum(array_bytes(a) for a in mine) // layers
         if mine:
             full = ", at a full context" if kind == "cache" else ""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..model import ir as m
 from ..model.codecs import stored_bytes
+from ..model.expressions import walk
 from ..model.instance import Instance
 from ..model.ops import find
 from ..model.shapes import show
@@ -147,9 +148,12 @@ def _value(key: Key, instance: Instance | None) -> list[str]:
     if value is None:
         return []
     if isinstance(value, tuple | list):
-        shown = ", ".join(map(str, value[:16])) + ", …" * (len(value) > 16)
-        return [f"{len(value)}: {shown}"]
+        return [f"{len(value)}: {_few(value)}"]
     return [f"= {value}"]
+
+
+def _few(numbers: Sequence[object]) -> str:
+    return ", ".join(map(str, numbers[:16])) + ", …" * (len(numbers) > 16)
 
 
 def _numbers(type_: m.Type, instance: Instance | None) -> list[str]:
@@ -167,14 +171,14 @@ def _weight(weight: m.Weight, instance: Instance | None, shares: list[Shares]) -
         return
     shape = instance.shape(weight.shape)
     size, layers = stored_bytes(weight.codec, shape), instance.owner_layers(weight.part)
-    whole = f"{number(size)} bytes" + (
-        "" if layers is None else f" a layer, {number(size * len(layers))} in all {len(layers)}"
-    )
-    yield f"= {weight.codec}{list(shape)}: {whole}"
+    whole = "" if layers is None else f" a layer, {number(size * len(layers))} in all {len(layers)}"
+    yield f"= {weight.codec}{list(shape)}: {number(size)} bytes{whole}"
     for each in shares:
         mine, own = each.weight_shape(weight), each.weight_bytes(weight)
         chosen = any(weight.name in names for names in each.facts.experts.values())
-        looked_up = not chosen and not each.facts.products_of(weight.name) and len(mine) > 1
+        looked_up = any(isinstance(n, m.Call) and n.op == "index" and isinstance(n.args[0], m.WeightRef)
+                        and n.args[0].name == weight.name for body in each.facts.bodies.values() for statement in body
+                        for n in walk(statement.value))  # fmt: skip
         held = f"{_at(each)}: {list(mine)}, "
         if chosen:
             yield f"{held}{number(own)} bytes a layer; one expert {took(own // mine[0], each.schedule)}"
@@ -222,7 +226,7 @@ def _part(name: str, instance: Instance | None, shares: list[Shares]) -> Iterato
     if instance is None:
         return
     layers = instance.part_layers.get(name, ())
-    yield f"{len(layers)} layer{'s' * (len(layers) != 1)}: {', '.join(map(str, layers[:16]))}{', …' * (len(layers) > 16)}"
+    yield f"{len(layers)} layer{'s' * (len(layers) != 1)}: {_few(layers)}"
     weights = [w for w in instance.model.weights.values() if w.part == name]
     size = sum(stored_bytes(w.codec, instance.shape(w.shape)) for w in weights)
     yield f"weights: {number(size)} bytes a layer"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from attrs import frozen
 
 from ..model.scope import RESERVED
+from ..source import Span
 from ..text import syntax as s
+
+_WORD = re.compile(r"\w+")
 
 
 @frozen
@@ -21,6 +25,17 @@ class Key:
     model: str
     kind: str
     name: str
+
+
+@frozen
+class Mention:
+    """A name at a place. `owner` is the part or step whose value it is, `until` where a declaring statement ends."""
+
+    span: Span
+    key: Key
+    declares: bool = False
+    owner: str = ""
+    until: int = 0
 
 
 @frozen
@@ -85,6 +100,12 @@ class ModelNames:
                 return Key(self.model, self.stored[qualified], qualified)
         return Key(self.model, "part", name) if name in self.parts else None
 
+    def seen_from(self, place: str) -> dict[str, str]:
+        """Weights and states by the names that a part or step has for them, with their kinds."""
+        inside = f"{place}."
+        return {name.removeprefix(inside): kind for name, kind in self.stored.items()
+                if "." not in name or name.startswith(inside)}  # fmt: skip
+
     def of_place(self, place: str, name: str) -> Key | None:
         """What a schedule means by `place.name`."""
         found = self.look_up(name, place)
@@ -123,3 +144,11 @@ def _runs(items: Iterable[s.Statement]) -> Iterable[str]:
             yield from _runs(item.body)
         elif isinstance(item, s.Run):
             yield from (name.text for name in (item.part, item.other) if name is not None)
+
+
+def words(name: s.Name) -> list[Span]:
+    """The places of a dotted name's words."""
+    start = name.span.start
+    return [Span(name.span.source, start + m.start(), start + m.end()) for m in _WORD.finditer(name.span.text)] or [
+        name.span
+    ]

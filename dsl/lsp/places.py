@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import define, field, frozen
 
 from ..source import Source, Span
 from ..text import syntax as s
-from .names import Key, ModelNames
-
-_WORD = re.compile(r"\w+")
-
-
-@frozen
-class Mention:
-    """A name at a place. `owner` is the part or step whose value it is, `until` where a declaring statement ends."""
-
-    span: Span
-    key: Key
-    declares: bool = False
-    owner: str = ""
-    until: int = 0
+from .names import Key, Mention, ModelNames, words
+from .scheduled import mentions
 
 
 @frozen
@@ -44,9 +31,8 @@ class Places:
             return tuple(found)
         own = [m for m in found if m.owner == mention.owner]
         same = mention.span.source
-        before = [
-            m for m in own if not mention.declares and (m.span.source is not same or m.until <= mention.span.start)
-        ]
+        start = 0 if mention.declares else mention.span.start
+        before = [m for m in own if m.until <= start or (start and m.span.source is not same)]
         names = self.models.get(mention.key.model)
         first = [m for m in found if names is not None and m.owner in names.steps]
         return tuple(before[-1:] or first[:1] or own[:1] or found[:1])
@@ -88,8 +74,6 @@ class _Finder:
                 self.note(item.model.span, Key("", "model", item.model.text))
                 names = self.models.get(item.model.text)
                 if names is not None:
-                    from .scheduled import mentions
-
                     self.found += mentions(item, names)
             case s.Speculate():
                 self.note(item.name.span, Key("", "speculate", item.name.text), until=item.span.end)
@@ -229,11 +213,3 @@ def _children(node: object) -> Iterator[object]:
             yield from (node.start, node.stop, node.step)
         case s.Paren():
             yield node.inner
-
-
-def words(name: s.Name) -> list[Span]:
-    """The places of a dotted name's words."""
-    start = name.span.start
-    return [Span(name.span.source, start + m.start(), start + m.end()) for m in _WORD.finditer(name.span.text)] or [
-        name.span
-    ]

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from ..source import Span
 from ..text import syntax as s
-from .names import Key, ModelNames
-from .places import Mention, words
+from .names import Key, Mention, ModelNames, words
 
 
 def mentions(schedule: s.Schedule, names: ModelNames) -> list[Mention]:
@@ -32,9 +31,8 @@ def mentions(schedule: s.Schedule, names: ModelNames) -> list[Mention]:
                 for line in item.items:
                     if isinstance(line, s.StreamLine):
                         found += _place(line.part.span, line.part.text, names)
-                        found += [
-                            m for group in line.groups for w in group.weights for m in _in(w, line.part.text, names)
-                        ]
+                        weights = (name for group in line.groups for name in group.weights)
+                        found += [m for name in weights for m in _in(name, line.part.text, names)]
             case s.Fetch() | s.Form():
                 found += _dotted(item.what, names)
             case s.Prefetch():

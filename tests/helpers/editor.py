@@ -8,11 +8,13 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 SCRIPT = "import sys; from mks.dsl.commands.cli import main; sys.exit(main(['lsp']))"
 LIMIT = 10.0
+PUBLISHED = "textDocument/publishDiagnostics"
 
 
 class Editor:
@@ -49,10 +51,8 @@ class Editor:
             thread.join(LIMIT)
         for pipe in (self.child.stdin, self.child.stdout, self.child.stderr):
             assert pipe is not None
-            try:
+            with suppress(BrokenPipeError):
                 pipe.close()
-            except BrokenPipeError:
-                pass
 
     def _listen(self) -> None:
         out = self.child.stdout
@@ -116,10 +116,9 @@ class Editor:
         while time.monotonic() < end:
             for note in self.notes:
                 given = note.get("params", {})
-                if note.get("method") == "textDocument/publishDiagnostics" and given["uri"] == uri:
-                    if given.get("version") == version:
-                        self.notes.remove(note)
-                        return given["diagnostics"]
+                if note.get("method") == PUBLISHED and (given["uri"], given.get("version")) == (uri, version):
+                    self.notes.remove(note)
+                    return given["diagnostics"]
             self.notes.append(self._next("diagnostics"))
         raise AssertionError(f"no diagnostics of version {version}")
 
