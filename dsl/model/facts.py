@@ -63,6 +63,14 @@ class Facts:
                         found.append(Product(place, weight, operand, values, id(node) in inside))
         return tuple(found)
 
+    @cached_property
+    def tables(self) -> frozenset[str]:
+        """Weights that are looked up row by row."""
+        calls = (node for body in self.bodies.values() for statement in body for node in walk(statement.value)
+                 if isinstance(node, m.Call) and node.op == "index")  # fmt: skip
+        tables = (call.args[0] for call in calls if isinstance(call.args[0], m.WeightRef))
+        return frozenset(table.name for table in tables if len(table.type.shape) == 2)
+
     def latent_attention(self, place: str) -> tuple[m.Call, ...]:
         """The `attend_latent` ops of a part."""
         body = self.bodies.get(place, ())

@@ -36,6 +36,4 @@ def vectors(build: Build, place: str) -> None:
 
 def is_table(build: Build, weight: str) -> bool:
     """Whether a weight is looked up row by row."""
-    return any(isinstance(n, m.Call) and n.op == "index" and isinstance(n.args[0], m.WeightRef)
-               and n.args[0].name == weight and len(n.args[0].type.shape) == 2
-               for body in build.facts.bodies.values() for s in body for n in walk(s.value))  # fmt: skip
+    return weight in build.facts.tables
