@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 from attrs import evolve
-from helpers.kernels import MODES, Case, lowered, run, same
+from helpers.cases import Case, lowered
+from helpers.kernels import MODES, run, same
 from helpers.mutants import mutants
 from helpers.simulate import outcome
 from helpers.toys import DENSE
