@@ -56,7 +56,7 @@ def noticed(model: str, every: bool) -> dict[str, str]:
         sound, *outcomes = run(cases, seconds=120)
         assert not isinstance(sound, str), sound
         assert right(sound)
-        found |= {words: said(sound, outcome) for words, outcome in zip(left, outcomes, strict=True)}
+        found |= {words: wrong(sound, outcome) for words, outcome in zip(left, outcomes, strict=True)}
     return found
 
 
@@ -65,7 +65,7 @@ def right(found: list[Found]) -> bool:
     return all(np.allclose(step.logits, step.wanted, rtol=0, atol=1e-4) for step in found)
 
 
-def said(sound: list[Found], outcome: Outcome) -> str:
+def wrong(sound: list[Found], outcome: Outcome) -> str:
     """In a few words what is wrong with an outcome."""
     return outcome if isinstance(outcome, str) else ", ".join(same(sound, outcome))
 

@@ -89,11 +89,12 @@ def smollm2(layers: int, count: int, mode: str) -> Case:
 
 QUICK = {
     "qwen3, three rows": tiny("qwen3_tiny", "eager", ONE + TILES.format("attention", "attention", 2), 3),
-    "qwen3 from the start": tiny("qwen3_tiny", filled=False, steps=begun("qwen3_tiny", 2, 3)),
+    "qwen3 from the start": tiny("qwen3_tiny", filled=False, steps=begun("qwen3_tiny", 2, 2)),
     "qwen38, one core": tiny("qwen38_tiny", "on_wait", ONE + QWEN38, 2),
     "smollm2, one layer": smollm2(1, 3, "eager"),
     "qwen38, two cores": tiny("qwen38_tp8", "eager", qwen38(2, "scatter_gather"), 3),
-    "kimi, one core": tiny("kimi_k3_mxfp4_tiny", "eager", ONE + KIMI, 2),
+    "kimi, two cores": tiny("kimi_k3_mxfp4_tp8", "on_wait", kimi(1, 2), 2),
+    "kimi, two by two cores": tiny("kimi_k3_mxfp4_tp8", "eager", kimi(2, 2), 1),
     "qwen38, eight cores": tiny("qwen38_tp8", "on_wait", qwen38(8, "two_level")),
 }
 SLOW = {
@@ -115,7 +116,7 @@ SLOW = {
     **{f"{folder} from the start": tiny(folder, "eager", ONE, filled=False, steps=begun(folder, 2, 5))
        for folder in ("kimi_k3_tiny", "kimi_k3_mxfp4_tiny")},
     **{f"kimi on {ep} x {tp}, {count} rows": tiny("kimi_k3_mxfp4_tp8", mode, kimi(ep, tp), count)
-       for ep, tp, count, mode in ((1, 2, 3, "eager"), (2, 1, 3, "on_wait"), (2, 2, 1, "eager"), (1, 8, 1, "on_wait"),
+       for ep, tp, count, mode in ((1, 2, 3, "eager"), (2, 1, 3, "on_wait"), (2, 2, 3, "on_wait"), (1, 8, 1, "on_wait"),
                                    (2, 4, 3, "eager"), (4, 2, 8, "on_wait"), (8, 1, 3, "eager"))},
 }  # fmt: skip
 # On a narrower wire only the choice is the same.
@@ -138,7 +139,12 @@ def quick(count: int) -> dict[str, list[Found]]:
     return dict(zip(own, run(list(own.values()), count, 300), strict=True))  # type: ignore[arg-type]
 
 
-def check(case: Case, found: list[Found] | str, within: float = 1e-4) -> None:
+def within(case: Case) -> float:
+    """How far logits may be off."""
+    return 5e-4 if case.model == "kimi_k3" else 1e-4
+
+
+def check(case: Case, found: list[Found] | str, within: float) -> None:
     """The reference's logits and states from the same states, the oracle's if the case has its beginning."""
     assert not isinstance(found, str), found
     for (_, positions), step in zip(case.steps, found, strict=True):
@@ -157,8 +163,8 @@ def check(case: Case, found: list[Found] | str, within: float = 1e-4) -> None:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_step(name: str) -> None:
-    """Logits within 1e-4, the same ids and states, and nothing else is touched."""
-    check(QUICK[name], quick(cores(QUICK[name]))[name])
+    """Logits and states near the reference's, the same ids, and nothing else is touched."""
+    check(QUICK[name], quick(cores(QUICK[name]))[name], within(QUICK[name]))
 
 
 @pytest.mark.slow
@@ -166,7 +172,7 @@ def test_step(name: str) -> None:
 def test_more_steps(name: str) -> None:
     """On more cores, with more rows and layers."""
     case = SLOW[name]
-    check(case, run([case], cores(case), 900)[0], 5e-4 if "kimi" in case.model else 1e-4)
+    check(case, run([case], cores(case), 900)[0], within(case))
 
 
 @pytest.mark.slow
