@@ -42,7 +42,7 @@ TILE = 2560 * 1024
 _HBM_LATENCY = Figure(0.7e-6, f"{_GUESS}; nothing public says how long a first byte takes")
 
 
-def _links(scale: float = 1.0, note: str = "") -> tuple[Figure, ...]:
+def _links(scale: float, note: str) -> tuple[Figure, Figure, Figure, Figure, Figure]:
     """Latency and set-up between chips, a core's share of a link, latency and rate between siblings."""
     return (
         Figure(3.67e-6, f"all-gather [8, 512] bf16 over 8 cores, {_CORES}{note}"),
@@ -71,8 +71,9 @@ def machine(target: Target) -> Machine:
             found = {bits: Figure(value, _BUNDLES if bits in (16, 8, 4) else _GUESS) for bits, value in tile.items()}
             code_row = Figure(143.0, f"946 bundles a MiB of codes at 8 rows, 545 at one: {_BUNDLES}")
             attend = Figure(130.0, f"158 to 192 bundles for 256 positions of 256 channels: {_BUNDLES}")
-            return Machine(name, target.hbm_rate, _HBM_LATENCY, Figure(clock, source), *_links(links, note), found,
-                           code_row, attend)  # fmt: skip
+            latency, setup, link, near, near_rate = _links(links, note)
+            return Machine(name, target.hbm_rate, _HBM_LATENCY, Figure(clock, source), latency, setup, link, near,
+                           near_rate, found, code_row, attend)  # fmt: skip
     raise KeyError(target.name)
 
 

@@ -125,17 +125,17 @@ def _layers(program: p.Program, trace: Trace) -> tuple[Share, ...]:
 
 
 def _share(name: str, runs: int, spans: Sequence[Span], moved: int = 0) -> Share:
-    kinds: Counter[str] = Counter()
+    kinds: dict[str, float] = defaultdict(float)
     idle = 0.0
     for span in spans:
         idle += span.seconds - span.busy
         if span.kind in ("mxu", "vpu", "link"):
-            kinds[span.kind] += span.seconds  # type: ignore[assignment]
+            kinds[span.kind] += span.seconds
         else:
-            kinds["hbm"] += span.busy  # type: ignore[assignment]
-            kinds["latency"] += span.seconds - span.busy  # type: ignore[assignment]
-    each = [float(kinds[kind]) for kind in ("mxu", "vpu", "hbm", "link", "latency")]
-    return Share(name, runs, sum(span.seconds for span in spans), *each, idle, moved)
+            kinds["hbm"] += span.busy
+            kinds["latency"] += span.seconds - span.busy
+    return Share(name, runs, sum(span.seconds for span in spans), kinds["mxu"], kinds["vpu"], kinds["hbm"],
+                 kinds["link"], kinds["latency"], idle, moved)  # fmt: skip
 
 
 def _stalls(trace: Trace) -> list[Stall]:

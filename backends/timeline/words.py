@@ -37,7 +37,7 @@ def words(made: Prediction) -> str:
 
 def _shares(shares: tuple[Share, ...], moved: bool) -> list[str]:
     head = ("", "runs", "total", "matrix", "vector", "wait HBM", "links", "latency", "HBM idle", "bound by")
-    rows = [(*head[:3], "MB", *head[3:]) if moved else head]
+    rows: list[tuple[str, ...]] = [(*head[:3], "MB", *head[3:]) if moved else head]
     for share in sorted(shares, key=lambda x: -x.seconds):
         each = [f"{value / share.runs * 1e6:.2f}" for value in (
             share.seconds, share.mxu, share.vpu, share.hbm, share.link, share.latency, share.idle)]  # fmt: skip
@@ -73,8 +73,8 @@ def _advice(stall: Stall) -> str:
         case "link":
             return f"`overlap` work with the exchange of `{name}`, or choose another `by` or `wire`"
         case "copy":
-            what = stall.what.removeprefix("vectors ").removeprefix("state ")
-            return f"`prefetch` `{what}` of `{stall.place}` at an earlier point"
+            what = "vectors" if stall.what.startswith("vectors ") else f"{stall.place}.state"
+            return f"`prefetch {what}` at an earlier point, for `{stall.what}`"
         case "cache":
             return f"`prefetch {stall.place}.cache` at an earlier point, in more slots or larger tiles"
         case "expert":

@@ -103,7 +103,7 @@ def test_late_copies_are_shown_with_what_they_cost() -> None:
     assert stall.times == 48
     assert stall.saves is not None
     assert stall.saves > 48 * 0.3e-6
-    assert "`prefetch` `delta`" in words(made) or "`prefetch` `mlp`" in words(made)
+    assert "`prefetch vectors` at an earlier point, for `vectors delta`" in words(made)
     assert not any(stall.what == "vectors delta" for stall in predicted("qwen38").stalls)
 
 

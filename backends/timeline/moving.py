@@ -1,0 +1,164 @@
+"""What moves between HBM and VMEM: tapes through rings, copies for layers, tiles of caches, experts, rows of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+
+from ...dsl.model import ir as m
+from ...dsl.program import ir as p
+from ...dsl.program.reads import BYTES, ROW_BYTES
+from ...dsl.report.chance import distinct, largest_group
+from . import costs
+from .actions import Action, Await, Issue, Where
+from .state import State
+
+# What walks over the ops inside of another.
+type Walk = Callable[[tuple[p.Op, ...], State], Iterator[Action]]
+
+
+def tape(op: p.Start | p.Wait, state: State) -> Iterator[Action]:
+    name, transfers = op.ring, state.tapes[op.ring]
+    slots = state.program.rings[name].slots
+    if isinstance(op, p.Start):
+        for _ in range(op.count):
+            at = state.started.get(name, 0)
+            state.started[name] = at + 1
+            if at < len(transfers):
+                product, rows = transfers[at]
+                yield state.run(costs.START, f"start {name}")
+                place, _, what = product.partition(".")
+                yield Issue(Where(place, None, what), (name, at), rows * ROW_BYTES, f"{name} {at % slots}")
+        return
+    for _ in op.rows:
+        at = state.waited.get(name, 0)
+        state.waited[name] = at + 1
+        yield Await(state.where(transfers[at][0]), (name, at), "tape")
+    yield state.run(costs.WAIT * len(op.rows), f"wait {name}")
+
+
+def copy(op: p.Load | p.Loaded | p.Save | p.Saved, state: State) -> Iterator[Action]:
+    program, held = state.program, state.program.copies[op.copy]
+    index = state.index.get(held.part or "", 0)
+    runs = held.part is None or (held.part == state.place and not getattr(op, "ahead", False))
+    if isinstance(op, p.Load | p.Saved) and not runs:
+        index, runs = _next(held, op.ahead, state)
+    array = program.arrays.get(held.name) or program.outputs[held.name]
+    size = prod(array.shape[1:]) * BYTES[array.dtype]
+    key: object
+    match op:
+        case p.Load() if runs:
+            yield state.run(costs.START, f"load {held.name}")
+            yield Issue(state.where(held.name), ("load", held.name, index), size, held.buffer)
+        case p.Loaded():
+            yield Await(state.where(held.name), ("load", held.name, index), "copy")
+        case p.Save():
+            yield state.run(costs.START, f"save {held.name}")
+            state.saves["save " + held.name, index] = None
+            yield Issue(state.where(f"save {held.name}"), ("save", held.name, index), size, held.buffer)
+        case p.Saved():
+            for key in [k for k in state.saves if k[0] == "save " + held.name and (
+                    op.all_ or (runs and k[1] <= index - held.slots))]:  # fmt: skip
+                del state.saves[key]
+                yield Await(state.where(f"saved {held.name}"), ("save", held.name, key[1]), "copy")
+
+
+def _next(copy: p.Copy, ahead: bool, state: State) -> tuple[int, bool]:
+    """A copy's entry for the next layer, or for this one where its part comes later; whether that runs it."""
+    layer = (-1 if state.layer is None else state.layer) + ahead
+    if state.layer is None and ahead:
+        layer = min(state.program.layer_parts)
+    runs = copy.part in state.program.layer_parts.get(layer, ())
+    index = sum(copy.part in parts for at, parts in state.program.layer_parts.items() if at < layer)
+    return index, runs
+
+
+def tiles(op: p.StartTiles | p.Attend, state: State) -> Iterator[Action]:
+    program, ring = state.program, state.program.caches[op.ring]
+    total = program.rows * -(-state.position // ring.tile)
+    sizes = [
+        (cache, prod(program.buffers[b].shape[1:]) * BYTES[program.buffers[b].dtype])
+        for cache, b in zip(ring.caches, ring.buffers, strict=True)
+    ]
+    layer = state.index.get(ring.part, 0)
+
+    def start(i: int) -> Iterator[Action]:
+        yield state.run(costs.START * len(sizes), f"start {ring.name}")
+        for cache, size in sizes:
+            yield Issue(state.where(cache), (cache, layer, i), size, f"{cache} {i % ring.slots}")
+
+    if isinstance(op, p.StartTiles):
+        for i in range(min(ring.slots, total)):
+            yield from start(i)
+        return
+    yield state.run(costs.attend_row(program), "attend")
+    for i in range(total):
+        for cache, _ in sizes:
+            yield Await(state.where("cache"), (cache, layer, i), "cache")
+        yield state.run(costs.attend_tile(ring, program, state.machine), "attend", "mxu")
+        if i + ring.slots < total:
+            yield from start(i + ring.slots)
+
+
+def experts(op: p.Fetch | p.Experts | p.Route, state: State, body: Walk) -> Iterator[Action]:
+    program, bank = state.program, state.program.banks[op.bank]
+    if isinstance(op, p.Route):
+        yield state.run(costs.route(program, bank), "route")
+        return
+    size, layer, name = bank.layout.nbytes, state.layer, f"experts of {bank.part}"
+    if isinstance(op, p.Fetch):
+        # Whole experts, so that over all layers their number is what is expected.
+        state.owed[bank.name] = state.owed.get(bank.name, 0.5) + expected_experts(program, bank)
+        state.index[bank.name] = int(state.owed[bank.name])
+        state.owed[bank.name] -= state.index[bank.name]
+    total = state.index[bank.name]
+
+    def start(i: int) -> Iterator[Action]:
+        yield state.run(costs.START, f"start {name}")
+        yield Issue(state.where(name), (bank.name, layer, i), size, f"{bank.name} {i % bank.slots}")
+
+    if isinstance(op, p.Fetch):
+        for i in range(min(bank.slots, total)):
+            yield from start(i)
+        return
+    for i in range(total):
+        yield Await(state.where(name), (bank.name, layer, i), "expert")
+        yield from body(op.body, state)
+        yield state.run(3 * costs.registers(program.buffers[op.result].shape) + 20, name)
+        if i + bank.slots < total:
+            yield from start(i + bank.slots)
+
+
+def expected_experts(program: p.Program, bank: p.Bank) -> float:
+    """How many distinct experts the core with most of them reads in a layer, were routing uniform."""
+    experts = program.buffers[bank.routes].shape[-1]
+    top = next(
+        program.instance.number(static)
+        for op in _all(program.body)
+        if isinstance(op, p.Route) and op.bank == bank.name
+        for name, static in op.call.options
+        if name == "top"
+    )
+    whole = max(bank.count, experts)
+    return largest_group(whole, max(1, whole // bank.count), round(distinct(whole, int(top), program.rows)))
+
+
+def _all(ops: tuple[p.Op, ...]) -> Iterator[p.Op]:
+    for op in ops:
+        yield op
+        if isinstance(op, p.Repeat | p.Experts):
+            yield from _all(op.body)
+        elif isinstance(op, p.Layers):
+            for choice in op.choices:
+                for _, body in choice.bodies:
+                    yield from _all(body)
+
+
+def look_up(op: p.Lookup, state: State) -> Iterator[Action]:
+    array = state.program.arrays[op.table]
+    size = prod(array.shape[1:]) * BYTES[array.dtype]
+    assert isinstance(op.index, m.Input)
+    for row in range(state.program.rows):
+        yield Issue(state.where(op.table), (op.table, row), size, op.buffer)
+    for row in range(state.program.rows):
+        yield Await(state.where(op.table), (op.table, row), "row")
