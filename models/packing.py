@@ -110,7 +110,7 @@ class _Writer:
 
     def write(self, piece: Piece) -> None:
         """Read a piece's weights, write every core's share, and forget them."""
-        held = {}
+        held: dict[tuple[str, int | None], Any] = {}
         for weight in piece.weights:
             layer = None if self.program.instance.model.weights[weight].part is None else piece.layer
             held[weight, layer] = self.read(weight, layer)

@@ -61,7 +61,7 @@ def layouts(program: p.Program, mesh: Mesh) -> dict[str, Format]:
 
 def placed(program: p.Program, mesh: Mesh, operand: Operand) -> dict[str, jax.Array]:
     """What all cores read, each one's on its own device; every operand is asked for once."""
-    found = {}
+    found: dict[str, jax.Array] = {}
     for name, like in operands(program).items():
         parts = []
         for core, device in enumerate(mesh.devices.flat):

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from attrs import evolve, frozen
 
@@ -114,8 +115,8 @@ class _Reference:
                 if agreed and not agree:
                     note(part, "all cores alike", layer, Errors(cosine=float("nan")))
                 agreed = agree
-        for part, value, layer, own_error in self._states(at, after, forced.states):
-            note(part, value, layer, own_error)
+        for place, state, i, error in self._states(at, after, forced.states):
+            note(place, state, i, error)
         logits, alone_logits = (np.asarray(self.parts.end(*given, values)["logits"], np.float32)[0, 0]
                                 for values in (evolve(kernel, states=forced.states), by_itself))  # fmt: skip
         note(STEP, "logits", None, errors(found.logits[at.row], logits), errors(found.logits[at.row], alone_logits))
@@ -150,7 +151,7 @@ class _Reference:
                 if mine.shape[1:] == whole:
                     yield name, mine[0]
                 elif mine.shape[1:] == shares.shape(shape):
-                    yield name, np.asarray(sharing.of_value(shares, shape).joined(mine))
+                    yield name, np.asarray(sharing.of_value(shares, shape).joined(jnp.asarray(mine)))
                 elif len(whole) == 1 and mine.shape[0] * mine.shape[1] >= whole[0]:
                     # A sum that is left scattered: each core has some of its columns.
                     yield name, mine.reshape(-1)[: whole[0]]

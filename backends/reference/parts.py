@@ -18,16 +18,17 @@ from .states import Arrays, Room
 from .step import buffers_of, decode_pass, execute, states_of
 from .weights import Weights
 
-type Names = dict[str, jax.Array]
+# Arrays of JAX or numpy, `[1, 1, …]`, by name.
+type Names = dict[str, Any]
 
 
 @frozen
 class Values:
-    """What one part leaves to the next: carried values `[1, 1, …]` by name, states, and the model's buffers."""
+    """What one part leaves to the next: carried values, states, and the model's buffers."""
 
     names: Names
-    states: Arrays
-    buffers: Arrays
+    states: Names
+    buffers: Names
 
 
 @frozen(slots=False)
@@ -43,12 +44,11 @@ class Parts:
         """The names that the step sets before its layers."""
         return frozenset(n for s in self._around[0] if isinstance(s, m.Assign) for n in s.names)
 
-    def begin(self, token: jax.Array, position: jax.Array, states: Arrays) -> Values:
+    def begin(self, token: Any, position: Any, states: Names) -> Values:
         """What the step sets before its layers."""
         return self._run(self._begun, token, position, Values({}, states, {}))[0]
 
-    def part(self, name: str, layer: int, token: jax.Array, position: jax.Array, before: Values) -> (
-            tuple[Values, Names]):  # fmt: skip
+    def part(self, name: str, layer: int, token: Any, position: Any, before: Values) -> tuple[Values, Names]:
         """What a part leaves in a layer, and its own values."""
         used = states_of(self.instance.model.parts[name]) & self.room.stores.keys()
         key = lambda i: [self.room.of(state, i).key for state in sorted(used)]  # noqa: E731
@@ -58,12 +58,11 @@ class Parts:
         own = {n: v for n, v in names.items() if n not in self.carried}
         return evolve(after, names={n: v for n, v in names.items() if n in self.carried}), own
 
-    def end(self, token: jax.Array, position: jax.Array, before: Values) -> Names:
+    def end(self, token: Any, position: Any, before: Values) -> Names:
         """What the step sets after its layers, the logits among them."""
         return self._run(self._ended, token, position, before)[1]
 
-    def _run(self, work: Any, token: jax.Array, position: jax.Array, before: Values, layer: Any = 0) -> (
-            tuple[Values, Names]):  # fmt: skip
+    def _run(self, work: Any, token: Any, position: Any, before: Values, layer: Any = 0) -> tuple[Values, Names]:
         given = (before.names, before.states, before.buffers)
         names, states, buffers = work(self.weights.arrays, token, position, *given, layer)
         return Values(names, states, buffers), names
