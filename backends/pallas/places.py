@@ -77,7 +77,8 @@ def trips(program: p.Program) -> dict[str, float]:
 
     Caches are full: each row attends to `context` positions.
     """
-    count, found = _counts(program), {}
+    count = _counts(program)
+    found: dict[str, float] = {}
     for place, op in _ops(program.body, "step"):
         if isinstance(op, p.Layers):
             found[LAYERS] = op.stop - op.start
