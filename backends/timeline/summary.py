@@ -128,12 +128,12 @@ def _share(name: str, runs: int, spans: Sequence[Span], moved: int = 0) -> Share
     kinds: dict[str, float] = defaultdict(float)
     idle = 0.0
     for span in spans:
-        idle += span.seconds - span.busy
+        idle += max(0.0, span.seconds - span.busy)
         if span.kind in ("mxu", "vpu", "link"):
             kinds[span.kind] += span.seconds
         else:
             kinds["hbm"] += span.busy
-            kinds["latency"] += span.seconds - span.busy
+            kinds["latency"] += max(0.0, span.seconds - span.busy)
     return Share(name, runs, sum(span.seconds for span in spans), kinds["mxu"], kinds["vpu"], kinds["hbm"],
                  kinds["link"], kinds["latency"], idle, moved)  # fmt: skip
 
