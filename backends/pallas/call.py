@@ -152,7 +152,7 @@ def _scratch(program: p.Program) -> dict[str, Any]:
     dma = pltpu.SemaphoreType.DMA
     found: dict[str, Any] = {b.name: pltpu.VMEM(b.shape, _DTYPES[b.dtype]) for b in program.buffers.values()}
     for ring in program.rings.values():
-        found[ring.name] = pltpu.VMEM((ring.slots, ring.rows, 512), jnp.int32)
+        found[f"ring {ring.name}"] = pltpu.VMEM((ring.slots, ring.rows, 512), jnp.int32)
         found[f"sems of {ring.name}"] = dma((ring.slots,))
     for copy in program.copies.values():
         if copy.name in program.arrays:

@@ -44,7 +44,7 @@ def _start_tile(core: Core, ring: str, first: Scalar, rows: int, slot: Scalar) -
 def _tile(core: Core, ring: str, first: Scalar, rows: int, slot: Scalar) -> Any:
     source = core.refs[f"tape {ring}"].at[pl.ds(first, rows)]
     return pltpu.make_async_copy(
-        source, core.refs[ring].at[slot, pl.ds(0, rows)], core.refs[f"sems of {ring}"].at[slot]
+        source, core.refs[f"ring {ring}"].at[slot, pl.ds(0, rows)], core.refs[f"sems of {ring}"].at[slot]
     )
 
 

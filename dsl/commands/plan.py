@@ -104,6 +104,7 @@ def lowered(
     """A Program for each schedule and number of rows that is asked for; `found` grows by what stands in the way."""
     from ..program.effects import idle_lines
     from ..program.lower import lower
+    from ..program.proof import prove
 
     programs: list[Program] = []
     chosen = False
@@ -122,6 +123,7 @@ def lowered(
         except MksError as e:
             found.extend(e.diagnostics)
             continue
+        found.extend(prove(made[-1]) if made else [])
         found.extend(idle_lines(made[0]) if made and not resized else [])
         programs += made
     if not chosen and not _failed(found):

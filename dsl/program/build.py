@@ -19,7 +19,7 @@ from .tiles import TILE_BYTES, WIDTH, Run, Tiling, tiling
 _BITS = {"bf16": 16, "f32": 32, "int32": 32}
 LANES = 128
 STEP = "step"
-DIRECT = "weights"
+DIRECT = "unstreamed weights"  # no stream can have this name
 TILE_ROWS = TILE_BYTES // (4 * WIDTH)
 
 

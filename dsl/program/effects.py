@@ -12,6 +12,7 @@ from ..schedule.ir import Prefetch, Reduce, Schedule
 from ..source import Span
 from . import ir as p
 from .lower import lower
+from .proof import prove
 
 UNABLE = "E901"
 
@@ -25,7 +26,7 @@ def check_program(schedule: Schedule, instance: Instance, lines: bool) -> list[D
         program = lower(schedule, instance, max(schedule.rows))
     except MksError as e:
         return [d for d in e.diagnostics if d.code != UNABLE]
-    return idle_lines(program) if lines else []
+    return [*prove(program), *(idle_lines(program) if lines else ())]
 
 
 def idle_lines(program: p.Program) -> list[Diagnostic]:

@@ -61,8 +61,6 @@ def shared(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator[
     for cache in program.caches.values():
         for i, name in enumerate(cache.buffers):
             holds.setdefault(name, {})["tiles", cache.name, i] = None, cache.part
-    for ring in program.rings.values():
-        holds.setdefault(ring.name, {})["ring", ring.name] = None, STEP
     for bank in program.banks.values():
         holds.setdefault(bank.name, {})["experts", bank.name] = None, bank.part
     names = _named(program)

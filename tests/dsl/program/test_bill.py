@@ -76,7 +76,7 @@ def test_other_memories_have_lines_too() -> None:
     smem = {line.name: line.bytes for line in found.smem}
     assert smem["tiles of 256 positions"] == 512
     assert smem["table of layers"] == 32 * 512
-    assert {line.name for line in found.semaphores} >= {"weights", "cache attention", "lookups"}
+    assert {line.name for line in found.semaphores} >= {"unstreamed weights", "cache attention", "lookups"}
 
 
 def test_more_of_anything_never_takes_less() -> None:
