@@ -8,7 +8,7 @@ from ..model import ir as m
 from ..program import ir as p
 from ..program.bill import gib, mib
 from ..program.reads import ROW_BYTES, array_bytes, fetched, tapes
-from ..program.record import collectives, ring_bytes
+from ..program.record import collectives
 from ..program.words import number
 from ..report.report import ScheduleReport
 from ..schedule.ir import Schedule
@@ -117,7 +117,6 @@ def _tape(ring: str, program: p.Program | None) -> Iterator[str]:
         tape = tapes(program)[ring]
         yield (f"a step reads {took(tape.bytes, program.schedule)}, in {number(tape.transfers)} transfers; "
                f"of them padding {number(tape.padding)}")  # fmt: skip
-        yield f"VMEM: {program.rings[ring].slots} slots, {mib(ring_bytes(program.rings[ring]))}"
 
 
 def _products(item: s.StreamLine, stream: str, shares: Shares, program: p.Program | None) -> Iterator[str]:
@@ -178,9 +177,8 @@ def _sent(values: set[str], program: p.Program | None) -> Iterator[str]:
 
 
 def _completes(exchange: str, program: p.Program) -> set[str]:
-    """The values that a collective is for; one that gathers is called after its product."""
-    product = program.products.get(exchange)
-    weights = product.weights if product is not None else ()
+    """The values that a collective is for; of one that gathers, those of the products whose shares it joins."""
+    weights = (piece.result.removeprefix("whole ") for piece in program.exchanges[exchange].pieces)
     return {exchange, *(v for w in weights for each in program.shares.facts.products_of(w) for v in each.values)}
 
 

@@ -19,8 +19,7 @@ from ..text.forms import FORMS
 from ..text.scan import pieces
 from .analysis import Analysis
 from .figures import line_figures, state_bytes, took
-from .names import Key
-from .places import Mention
+from .names import Key, Mention
 
 _INPUTS = {
     "token": "the id of the row's token: int32",

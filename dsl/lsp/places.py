@@ -195,8 +195,8 @@ class _ModelFinder:
                 for child in (*node.arguments, *node.keywords, node.body):
                     self.expression(child, place, bound)
             case _:
-                for child in _children(node):
-                    self.expression(child, place, bound)
+                for inner in _children(node):
+                    self.expression(inner, place, bound)
 
 
 def _children(node: object) -> Iterator[object]:

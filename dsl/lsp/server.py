@@ -21,7 +21,7 @@ from .complete import complete
 from .files import Files
 from .hover import hover
 from .outline import outline
-from .places import Mention
+from .names import Mention
 
 log = logging.getLogger(__name__)
 _REFUSED = "a file with errors of syntax is left as it is"

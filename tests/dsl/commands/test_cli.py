@@ -43,12 +43,12 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     out = capsys.readouterr().out
     assert [
-        word for word in ("check", "plan", "fmt", "explain", "new", "run", "serve") if f"\n  {word} " not in out
+        word for word in ("check", "plan", "fmt", "explain", "lsp", "new", "run", "serve") if f"\n  {word} " not in out
     ] == []
     assert "examples:" in out
 
 
-@pytest.mark.parametrize("command", ["check", "plan", "fmt", "explain", "new", "run", "serve"])
+@pytest.mark.parametrize("command", ["check", "plan", "fmt", "explain", "lsp", "new", "run", "serve"])
 def test_help_of_a_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each command's help shows examples."""
     assert cli.main([command, "--help"]) == 0
