@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -84,11 +84,12 @@ class Compiled:
 
 @frozen
 class Saved:
-    """A program as it is kept: its bytes, and the trees of its arguments and results."""
+    """A program as it is kept: its bytes, the trees of its arguments and results, and as `shapes` of its arguments."""
 
     program: bytes
     arguments: jax.tree_util.PyTreeDef
     results: jax.tree_util.PyTreeDef
+    shapes: dict[str, str]
 
 
 def machine(target: Target, topology: tuple[int, ...]) -> Machine:
@@ -175,11 +176,17 @@ def _memory(executable: jax.stages.Compiled) -> Memory:
 def save(compiled: Compiled, path: Path) -> int:
     """Write a program that loads without compiling; how many bytes."""
     program, arguments, results = serialize_executable.serialize(compiled.executable)
-    content = pickle.dumps((program, arguments, results), protocol=5)
+    content = pickle.dumps((program, arguments, results, shapes(compiled.executable.args_info)), protocol=5)
     part = path.with_name(path.name + ".part")
     part.write_bytes(content)
     part.replace(path)
     return len(content)
+
+
+def shapes(tree: Any) -> dict[str, str]:
+    """For each leaf's place in a tree its type and shape, in words."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(place): f"{leaf.dtype}{list(leaf.shape)}" for place, leaf in leaves}
 
 
 def read(path: Path) -> Saved:
@@ -187,10 +194,11 @@ def read(path: Path) -> Saved:
     return Saved(*pickle.loads(path.read_bytes()))
 
 
-def load(path: Path) -> jax.stages.Compiled:
-    """The program, ready to be called; needs as many attached TPUs of the kind that it was compiled for."""
-    saved = read(path)
-    return serialize_executable.deserialize_and_load(saved.program, saved.arguments, saved.results)
+def load(saved: Saved, devices: Sequence[jax.Device]) -> jax.stages.Compiled:
+    """The program, ready to be called; `devices` are attached, as many and of the kind that it is for."""
+    return serialize_executable.deserialize_and_load(
+        saved.program, saved.arguments, saved.results, execution_devices=devices
+    )
 
 
 def versions() -> dict[str, str]:

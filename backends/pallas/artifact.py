@@ -52,7 +52,7 @@ def write_step(folder: Path, step: Step, lowered: float) -> dict[str, Any]:
     _write(folder / PLAN, {"schedules": [record(program)]})
     _write(folder / BILL, _bill(charged))
     moved = {line.name: line.bytes for line in reads(program)}
-    return _of(program) | {
+    return identity(program) | {
         "versions": versions(),
         "lower_s": round(lowered + made.lower_s, 3),
         "compile_s": round(made.compile_s, 3),
@@ -87,7 +87,8 @@ def counted(found: Bundles) -> dict[str, Any]:
     }
 
 
-def _of(program: p.Program) -> dict[str, Any]:
+def identity(program: p.Program) -> dict[str, Any]:
+    """What a step is of and for; steps that agree in it, and in the definition, are alike."""
     schedule, instance = program.schedule, program.instance
     return {
         "model": schedule.model.name,

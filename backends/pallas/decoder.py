@@ -21,7 +21,7 @@ from . import rows as layout
 from .machine import Machine
 from .prefill import prefill
 from .several import several
-from .sharded import Operand, build, empty, jitted, layouts, placed
+from .sharded import Operand, Step, build, empty, jitted, layouts, placed
 
 type Array = np.ndarray[Any, Any]
 
@@ -31,12 +31,14 @@ class PallasDecoder:
 
     `schedule` says context and mesh, `operand(name, core)` gives what packing made; each is asked for once, and copied
     to the core's device; `plain` weights as in `lower`. `machine` has the schedule's mesh. `chunk` and `span` are those
-    of the reference's decoder. Raises `MksError` where kernels cannot do what the schedule says.
+    of the reference's decoder. `step` is one that was loaded, for the same Program, in the place of the one that
+    `decode` would compile. Raises `MksError` where kernels cannot do what the schedule says.
     """
 
     def __init__(
         self, schedule: Schedule, instance: Instance, operand: Operand, machine: Machine, *,
         plain: frozenset[str] = frozenset(), rows: int = 1, chunk: int = 128, span: int | None = None,
+        step: Step | None = None,
     ) -> None:  # fmt: skip
         self.program = lower(schedule, instance, rows, plain)
         self.instance, self.rows, self.context = instance, rows, schedule.context
@@ -45,10 +47,10 @@ class PallasDecoder:
         self._mesh = machine.mesh
         self._weights = placed(self.program, self._mesh, operand)
         self._as_read, whole = layouts(self.program, self._mesh), NamedSharding(self._mesh, P())
-        self._decode = jitted(self.program, machine.flavour, self._mesh)
-        step = build(self.program, machine.flavour, self._mesh)
+        self._decode: Any = jitted(self.program, machine.flavour, self._mesh) if step is None else step
+        built = build(self.program, machine.flavour, self._mesh)
         self._several = jax.jit(
-            partial(several, step, self.context), static_argnums=0, donate_argnums=6,
+            partial(several, built, self.context), static_argnums=0, donate_argnums=6,
             out_shardings=(whole, self._as_read),
         )  # fmt: skip
         self._layout = layout.rows(self.program, self.chunk)

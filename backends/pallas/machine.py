@@ -31,10 +31,15 @@ class Machine:
         return bool(self.flavour.interpret)
 
 
+def attached() -> tuple[jax.Device, ...]:
+    """This host's TPUs."""
+    return tuple(jax.devices()) if jax.default_backend() == "tpu" else ()
+
+
 def machine(schedule: Schedule) -> Machine:
     """This host's first devices as a schedule's mesh. Raises `TooFewDevices`."""
-    native = jax.default_backend() == "tpu"
-    devices = jax.devices() if native else jax.devices("cpu")
+    native = attached()
+    devices = native or tuple(jax.devices("cpu"))
     names, shape = zip(*(schedule.mesh or (("core", 1),)), strict=True)
     cores = prod(shape)
     if cores > len(devices):

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ...dsl.commands.sizes import add_sizes
 from ..api.errors import ApiError
 from ..text.files import UnreadableFile
 from .argtypes import count, ids, number
 from .load import CannotOpen
+from .model_options import add_model, check_model
 from .serve_options import EXAMPLES, add_options
 
 _RUN_EXAMPLES = """\
@@ -21,6 +21,7 @@ examples:
   mks run qwen3.mks --checkpoint ~/Qwen3-0.6B --sizes config --prompt Hello --temperature 0.7
   mks run qwen38 --checkpoint tiny --sizes config --ids 1,2,3 --max-tokens 8 --json --logits out.npz
   mks run smollm2 --backend pallas --ids 1,2,3 --max-tokens 2
+  mks run --packed packed --prompt Hello --max-tokens 2       # what `mks pack -o packed` wrote
 """
 
 
@@ -55,6 +56,7 @@ def _guarded(parser: argparse.ArgumentParser, argv: list[str], work: Callable[[a
     """
     try:
         args = parser.parse_args(argv)
+        check_model(parser, args)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
     try:
@@ -99,17 +101,5 @@ def _parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "model", metavar="MODEL", help="a shipped definition's name, a .mks file, or what mks pack wrote"
-    )
-    parser.add_argument("--checkpoint", metavar="DIR", type=Path, help="a Hugging Face folder or a GGUF file "
-                        "(default: the one that comes with the model)")  # fmt: skip
-    parser.add_argument("--sizes", choices=["config"], help="take the sizes from the checkpoint's config.json")
-    parser.add_argument("--dtype", choices=["f32", "bf16", "auto"], default="f32", help="what the model's bf16 means: "
-                        "f32 is exact and fastest on most CPUs, bf16 takes half the memory, auto follows the "
-                        "checkpoint (default: %(default)s)")  # fmt: skip
-    add_sizes(parser)
-    parser.add_argument("--backend", choices=["reference", "pallas"], default="reference", help="plain JAX, or kernels "
-                        "for TPUs, which are interpreted on a host without one (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--schedule", metavar="NAME", help="how kernels move weights (default: its only one)")
+    add_model(parser)
     return parser

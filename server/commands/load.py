@@ -12,7 +12,6 @@ from attrs import field, frozen
 from ...dsl.compile import Definition, check_source
 from ...dsl.decoder import Decoder
 from ...dsl.diagnostics import Diagnostic, MksError
-from ...dsl.model.instance import Instance
 from ...dsl.model.instantiate import look_up
 from ...dsl.model.ir import Model
 from ...dsl.schedule.choose import choose_schedule
@@ -20,8 +19,11 @@ from ...dsl.schedule.ir import Schedule
 from ...models.demo import default_checkpoint
 from ...models.library import find_definition
 from ...models.load import load
+from ...models.packed_manifest import self_contained
 from ..text.files import TextFiles, read_text_files
-from .load_pallas import NoDevices, Source, from_checkpoint, from_packed, kernels
+from .compiled import Compiled, Served, first_difference
+from .compiled_folder import Steps, open_compiled
+from .load_pallas import NoDevices, from_checkpoint, from_packed, kernels
 from .terminal import Progress, loading
 
 if TYPE_CHECKING:
@@ -46,7 +48,8 @@ class Opened:
     """A checkpoint that fits its definition, before its weights are read.
 
     `longest` is the context that the model was made for, where the checkpoint says so. `decoder(rows, context, ahead)`
-    reads the weights for so many sequences of so many positions; with `ahead`, all that it can need is compiled.
+    reads the weights for so many sequences of so many positions; with `ahead`, all that it can need is compiled. Where
+    there are `compiled` steps, rows and context must be what their `check` gives.
     """
 
     name: str
@@ -54,33 +57,48 @@ class Opened:
     longest: int | None
     decoder: Callable[[int, int, bool], Decoder] = field(repr=False)
     warnings: tuple[Diagnostic, ...] = ()
+    compiled: Compiled | None = field(default=None, repr=False)
 
 
 def open_model(
-    model: str,
+    model: str | None,
     *,
     checkpoint: Path | None = None,
     sizes_from_config: bool = False,
     sizes: Mapping[str, int | float] | None = None,
     backend: str = "reference",
     schedule: str | None = None,
-    dtype: str = "f32",
+    dtype: str | None = None,
+    packed: Path | None = None,
+    compiled: Path | None = None,
 ) -> Opened:
     """Find a definition (a shipped one's name or a path) and its checkpoint, and see that they fit.
 
-    `model` may also be a folder that `mks pack` wrote, which has both.
+    `packed` is a folder that `mks pack` wrote, which has both; `model` may also be such a folder, or else, where it is
+    given, must be the definition that was packed. `compiled` is one that `mks compile` wrote.
     `backend` is `reference`, or `pallas`, for kernels by the model's only schedule or the one named.
-    `dtype` is the working type: `f32`, `bf16`, or `auto`, the narrowest that the checkpoint allows.
+    `dtype` is the working type: `f32`, `bf16`, or `auto`, the narrowest that the checkpoint allows; by default what was
+    packed or compiled, else `f32`.
     Raises `CannotOpen`, `UnreadableFile`, or `MksError` with all that is wrong.
     """
     from ...models.packed import is_packed
 
-    packed = Path(model).expanduser()
-    if is_packed(packed):
-        return _open_packed(packed, backend, dtype, bool(checkpoint or sizes_from_config or sizes or schedule))
+    steps = None if compiled is None else open_compiled(compiled.expanduser())
+    named = None if model is None else Path(model).expanduser()
+    if named is not None and is_packed(named):
+        if packed is not None and packed.expanduser().resolve() != named.resolve():
+            raise CannotOpen(f"MODEL is the packed folder `{named}`, and --packed is `{packed}`; name one of them")
+        model, packed = None, named
+    if packed is not None:
+        others = bool(checkpoint or sizes_from_config or sizes or schedule)
+        return _open_packed(packed.expanduser(), model, backend, dtype, others, steps)
+    assert model is not None, "neither a model nor a packed one"
     if schedule is not None and backend != "pallas":
         raise CannotOpen("--schedule says how kernels move weights; it goes with --backend pallas")
     definition, chosen, found = find_model(model)
+    # What is not said is what was compiled.
+    schedule = schedule or (steps.said["schedule"] if steps else None)
+    dtype = dtype or (steps.said["dtype"] if steps else "f32")
     planned = None if backend != "pallas" else find_schedule(definition, chosen, schedule)
     place = checkpoint_place(model, checkpoint, found)
     binding, more = load(chosen, place, adopt=sizes_from_config, overrides=sizes,
@@ -88,29 +106,51 @@ def open_model(
     found += more
     if binding is None:
         raise MksError(found)
-    files = read_text_files(text_place(place))
-    decoder = (
-        partial(_reference, binding, chosen.name)
-        if planned is None
-        else _kernels(binding.instance, planned, from_checkpoint(binding))
-    )
-    return Opened(chosen.name, files, _longest(binding.checkpoint.config or {}), decoder, tuple(found))
+    files, longest = read_text_files(text_place(place)), _longest(binding.checkpoint.config or {})
+    if planned is None:
+        return Opened(chosen.name, files, longest, partial(_reference, binding, chosen.name), tuple(found))
+    text = definition.file.source
+    served = Served(
+        self_contained(text, Path(text.name).parent), model, binding.instance, planned, from_checkpoint(binding),
+        place if sizes_from_config else None,
+    )  # fmt: skip
+    return _by_kernels(served, steps, files, longest, tuple(found))
 
 
-def _open_packed(folder: Path, backend: str, dtype: str, others: bool) -> Opened:
+def _open_packed(
+    folder: Path, model: str | None, backend: str, dtype: str | None, others: bool, steps: Steps | None
+) -> Opened:
     """What `mks pack` wrote, which is one model at its sizes, for the kernels of one schedule."""
     from ...models.packed import open_packed
 
     if backend != "pallas":
         raise CannotOpen(f"`{folder}` is packed for kernels; add --backend pallas")
     packed = open_packed(folder)
-    if others or dtype not in ("f32", "auto", packed.instance.working):
+    if others or dtype not in (None, "auto", packed.instance.working):
         raise CannotOpen(
             f"`{folder}` is packed: its checkpoint, sizes, schedule and working type are what they were then"
         )
+    if model is not None:
+        _check_packed_from(model, folder, packed.manifest["definition"])
     files = read_text_files(folder)
-    decoder = _kernels(packed.instance, packed.schedule, from_packed(packed))
-    return Opened(packed.instance.model.name, files, _longest(files.config), decoder)
+    served = Served(
+        packed.manifest["definition"], model or packed.manifest["name"], packed.instance, packed.schedule,
+        from_packed(packed), folder,
+    )  # fmt: skip
+    return _by_kernels(served, steps, files, _longest(files.config))
+
+
+def _check_packed_from(model: str, folder: Path, packed: str) -> None:
+    """Raises `MksError` (E436) where a definition is another one than was packed."""
+    source, found = find_definition(model)
+    if source is None:
+        raise MksError(found)
+    text = self_contained(source, Path(source.name).parent)
+    if text != packed:
+        raise MksError([Diagnostic("E436", f"`{folder}` was packed from another definition than `{model}`",
+                                   notes=first_difference(packed, text),
+                                   helps=("without MODEL, what was packed is taken",
+                                          f"`mks pack {model} -o FOLDER` packs this one"))])  # fmt: skip
 
 
 def find_model(name: str) -> tuple[Definition, Model, list[Diagnostic]]:
@@ -165,11 +205,16 @@ def find_schedule(definition: Definition, model: Model, name: str | None) -> Sch
     return chosen
 
 
-def _kernels(instance: Instance, schedule: Schedule, source: Source) -> Callable[[int, int, bool], Decoder]:
+def _by_kernels(
+    served: Served, steps: Steps | None, files: TextFiles, longest: int | None, warnings: tuple[Diagnostic, ...] = ()
+) -> Opened:
+    compiled = None if steps is None else Compiled(steps, served)
+    executable = None if compiled is None else compiled.executable
     try:
-        return kernels(instance, schedule, source, SERVING_SPAN)
+        decoder = kernels(served.instance, served.schedule, served.source, SERVING_SPAN, executable)
     except NoDevices as e:
         raise CannotOpen(str(e)) from e
+    return Opened(served.instance.model.name, files, longest, decoder, warnings, compiled)
 
 
 def _reference(binding: Binding, name: str, rows: int, context: int, ahead: bool) -> Decoder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
@@ -19,6 +20,7 @@ from .terminal import Progress, loading
 if TYPE_CHECKING:
     import numpy as np
 
+    from ...backends.pallas.machine import Machine
     from ...dsl.model.instance import Instance
     from ...dsl.program.ir import Program
     from ...models.binding import Binding
@@ -53,38 +55,51 @@ def sized(schedule: Schedule, instance: Instance, rows: int, context: int) -> Sc
     return schedule
 
 
-def kernels(instance: Instance, schedule: Schedule, source: Source, span: int) -> Callable[[int, int, bool], Decoder]:
+def kernels(
+    instance: Instance, schedule: Schedule, source: Source, span: int, steps: Callable[[int], Path] | None = None
+) -> Callable[[int, int, bool], Decoder]:
     """What makes a decoder of `rows`, `context` and `ahead`; with `ahead` prompts are read in passes of `span` tokens.
 
-    Raises at once `MksError` where kernels cannot do what the definition says, and `NoDevices`.
+    Raises at once `MksError` where kernels cannot do what the definition says, and `NoDevices`. With `steps`, which
+    gives the executable for so many rows, nothing is asked of the host before a decoder is made.
     """
     lower(sized(schedule, instance, 1, schedule.context), instance, 1, source.plain)
     # JAX takes a while to import, and what is wrong with a definition is said before.
-    from ...backends.pallas.machine import TooFewDevices, machine
     from ...backends.reference.compilation import keep_compiled
 
     keep_compiled()
-    try:
-        here = machine(schedule)
-    except TooFewDevices as e:
-        raise NoDevices(str(e)) from e
-    if here.interpreted:
-        print(SLOW, file=sys.stderr, flush=True)
+    found = None if steps is not None else _host(schedule)
 
     def decoder(rows: int, context: int, ahead: bool) -> Decoder:
         from ...backends.pallas.decoder import PallasDecoder
+        from ...backends.pallas.loaded import load_step
 
+        here = found or _host(schedule)
         wanted = sized(schedule, instance, rows, context)
         with loading(f"Loading {schedule.model.name}") as progress:
-            operand = source.operands(lower(wanted, instance, rows, source.plain), progress)
+            program = lower(wanted, instance, rows, source.plain)
+            step = None if steps is None else load_step(steps(rows), program, here.mesh)
+            operand = source.operands(program, progress)
             made = PallasDecoder(
-                wanted, instance, operand, here, plain=source.plain, rows=rows, span=span if ahead else None
+                wanted, instance, operand, here, plain=source.plain, rows=rows, span=span if ahead else None, step=step
             )
         if ahead:
             made.compile()
         return made
 
     return decoder
+
+
+def _host(schedule: Schedule) -> Machine:
+    from ...backends.pallas.machine import TooFewDevices, machine
+
+    try:
+        here = machine(schedule)
+    except TooFewDevices as e:
+        raise NoDevices(str(e)) from e
+    if here.interpreted:
+        print(SLOW, file=sys.stderr, flush=True)
+    return here
 
 
 def from_checkpoint(binding: Binding) -> Source:

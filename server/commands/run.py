@@ -21,6 +21,7 @@ from ..text.template import load_template
 from ..text.tokenizer import Tokenizer, end_ids, load_tokenizer
 from .generate import Generated, generate
 from .load import CannotOpen, Opened, open_model
+from .model_options import opening
 from .terminal import warn
 
 # Contexts are rounded up to a multiple of this, so that a prompt of another length finds the same compiled program.
@@ -29,15 +30,7 @@ ROUND = 256
 
 def run_once(args: argparse.Namespace) -> None:
     """Answer one prompt and print it. Raises what `open_model` raises, and `CannotOpen`."""
-    opened = open_model(
-        args.model,
-        checkpoint=args.checkpoint,
-        sizes_from_config=args.sizes == "config",
-        sizes=args.size,
-        backend=args.backend,
-        schedule=args.schedule,
-        dtype=args.dtype,
-    )
+    opened = open_model(**opening(args))
     warn(opened.warnings)
     tokenizer = load_tokenizer(opened.files)
     prompt = args.ids if args.ids is not None else _encode(opened, tokenizer, args.prompt, args.raw)
@@ -51,7 +44,7 @@ def run_once(args: argparse.Namespace) -> None:
             f"the prompt has {len(prompt)} tokens and --max-tokens asks for {args.max_tokens} more, "
             f"but the model's context is {opened.longest}"
         )
-    decoder = opened.decoder(1, _rounded(needed, opened.longest), False)
+    decoder = opened.decoder(*_room(opened, needed), False)
     check_ids(list(prompt), decoder.vocab, "ids")
     ends = () if args.ignore_eos else end_ids(opened.files, tokenizer)
     started = time.perf_counter()
@@ -110,6 +103,15 @@ def _encode(opened: Opened, tokenizer: Tokenizer | None, text: str, raw: bool) -
     except ApiError as error:
         raise CannotOpen(error.message) from error
     return tuple(prompt.encode(prompt.text))
+
+
+def _room(opened: Opened, needed: int) -> tuple[int, int]:
+    """Rows and context: one row where steps are not compiled already. Raises `MksError` where those do not fit."""
+    context = _rounded(needed, opened.longest)
+    if opened.compiled is None:
+        return 1, context
+    fewest = opened.compiled.fewest
+    return opened.compiled.check(fewest.rows, context if needed > fewest.context else None)
 
 
 def _rounded(needed: int, longest: int | None) -> int:

@@ -23,9 +23,10 @@ from ..api.http import GRACE, HttpServer, Tls, configure, listen
 from ..api.journal import Journal
 from ..api.metrics import Metrics
 from .load import CannotOpen, Opened, open_model
+from .model_options import opening
 from .terminal import warn
 
-DEFAULT_CONTEXT = 4096
+DEFAULT_ROWS, DEFAULT_CONTEXT = 4, 4096
 
 # Keys, separated by commas, for those who do not want them in the list of processes.
 KEYS_VARIABLE = "MKS_API_KEY"
@@ -39,17 +40,9 @@ def serve_model(args: argparse.Namespace) -> None:
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("mks").setLevel(logging.INFO)
     options, tls = _http_options(args), _tls(args)
-    opened = open_model(
-        args.model,
-        checkpoint=args.checkpoint,
-        sizes_from_config=args.sizes == "config",
-        sizes=args.size,
-        backend=args.backend,
-        schedule=args.schedule,
-        dtype=args.dtype,
-    )
+    opened = open_model(**opening(args))
     warn(opened.warnings)
-    context = args.context or min(opened.longest or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+    rows, context = _room(opened, args.max_rows, args.context)
     if opened.longest is not None and context > opened.longest:
         raise CannotOpen(f"--context is {context}, but the model's context is {opened.longest}")
     with listen(args.host, args.port) as bound, _log(args.access_log) as log:
@@ -58,17 +51,24 @@ def serve_model(args: argparse.Namespace) -> None:
         holder = Holder()
         app = build_app(holder, metrics, options, (lambda record: None) if journal is None else journal.add)
         config = configure(app, tls=tls, max_connections=args.max_connections)
-        _Serving(args, opened, context, holder, metrics, config, bound).run()
+        _Serving(args, opened, (rows, context), holder, metrics, config, bound).run()
         if journal is not None:
             journal.close()
+
+
+def _room(opened: Opened, rows: int | None, context: int | None) -> tuple[int, int]:
+    """Rows and context, as asked for. Raises `MksError` where those that are compiled already are others."""
+    if opened.compiled is not None:
+        return opened.compiled.check(rows, context)
+    return max(rows or DEFAULT_ROWS, 2), context or min(opened.longest or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
 
 
 class _Serving:
     """A server from the opening of its socket to its end."""
 
-    def __init__(self, args: argparse.Namespace, opened: Opened, context: int, holder: Holder, metrics: Metrics,
-                 config: uvicorn.Config, bound: socket.socket) -> None:  # fmt: skip
-        self._args, self._opened, self._context = args, opened, context
+    def __init__(self, args: argparse.Namespace, opened: Opened, room: tuple[int, int], holder: Holder,
+                 metrics: Metrics, config: uvicorn.Config, bound: socket.socket) -> None:  # fmt: skip
+        self._args, self._opened, self._room = args, opened, room
         self._holder, self._metrics, self._bound = holder, metrics, bound
         self._error: BaseException | None = None
         self._loader = threading.Thread(target=self._load, name="mks-loader", daemon=True)
@@ -97,7 +97,7 @@ class _Serving:
     def _load(self) -> None:
         args = self._args
         try:
-            decoder = self._opened.decoder(max(args.max_rows, 2), self._context, True)
+            decoder = self._opened.decoder(*self._room, True)
             check_decoder(decoder)
             service = build_service(
                 decoder, self._opened.files, args.model_name or self._opened.name, seconds=args.timeout or math.inf,

@@ -12,6 +12,7 @@ examples:
   mks serve smollm2
   mks serve smollm2 --port 8080 --max-rows 8 --context 2048
   mks serve qwen38 --checkpoint ~/Qwen3.8-27B --sizes config --host 0.0.0.0 --api-key-file keys
+  mks serve --packed packed --compiled compiled              # on the TPUs that they are for
 
 then, from Python:
   openai.OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="none").chat.completions.create(
@@ -36,14 +37,14 @@ def _add_serving(parser: argparse.ArgumentParser) -> None:
         "--max-rows",
         metavar="N",
         type=count,
-        default=4,
-        help="sequences at a time; at least two are compiled (default: %(default)s)",
+        help="sequences at a time; at least two are compiled (default: 4; with --compiled, as many as were compiled)",
     )
     add(
         "--context",
         metavar="N",
         type=count,
-        help="positions of a sequence, prompt and answer together (default: the model's, at most 4096)",
+        help="positions of a sequence, prompt and answer together (default: the model's, at most 4096; with "
+        "--compiled, those that were compiled)",
     )
     add("--model-name", metavar="NAME", help="what clients call the model (default: MODEL's name)")
     add(

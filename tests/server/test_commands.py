@@ -123,6 +123,9 @@ def test_options_reach_the_loader(opened: dict[str, Any], go: Run) -> None:
     assert opened["model"] == "a.mks"
     assert opened["checkpoint"] == Path("dir")
     assert (opened["sizes_from_config"], opened["sizes"], opened["backend"]) == (True, {"layers": 3}, "reference")
+    go("--ids", "1", "--max-tokens", "1", "--packed", "p", "--compiled", "c")
+    assert (opened["model"], opened["packed"], opened["compiled"]) == (None, Path("p"), Path("c"))
+    assert (opened["backend"], opened["dtype"]) == ("pallas", None)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +134,7 @@ def test_options_reach_the_loader(opened: dict[str, Any], go: Run) -> None:
         "", "tiny", "tiny --prompt a --ids 1", "tiny --ids 1,x", "tiny --ids ,", "tiny --ids -1", "tiny --ids 1 --nope",
         "tiny --ids 1 --max-tokens 0", "tiny --ids 1 --temperature 3", "tiny --ids 1 --temperature nan",
         "tiny --ids 1 --size layers", "tiny --ids 1 --size layers=x", "tiny --ids 1 --backend gpu",
+        "--ids 1", "tiny --ids 1 --compiled c --backend reference", "--packed p --ids 1 --backend reference",
     ],
 )  # fmt: skip
 def test_wrong_usage_is_status_2(opened: dict[str, Any], go: Run, line: str) -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
 from mks.dsl.commands.cli import main
+from mks.server.commands.load import open_model
 
 from .conftest import CHAT_TINY
 
 DATA = Path(__file__).parents[1] / "data"
+MODEL = Path(__file__).parents[2] / "models" / "qwen3.mks"
 QWEN3 = ["--checkpoint", str(DATA / "qwen3_tiny"), "--sizes", "config"]
 SOURCE = "import sys; from mks.dsl.commands.cli import main; sys.exit(main())"
 
@@ -71,18 +75,39 @@ def test_what_was_packed_stays_so(packed: str, capfd: pytest.CaptureFixture[str]
         assert "is packed: its checkpoint, sizes" in said(capfd, packed, "--backend", "pallas", *other)
 
 
-def test_a_packed_model_runs(packed: str) -> None:
-    """It gives the ids that its checkpoint gives to the reference."""
-    asked = ["--ids", "5,6,7", "--max-tokens", "4", "--json"]
-    found = []
-    for options in ([packed, "--backend", "pallas"], ["qwen3", *QWEN3]):
-        done = subprocess.run([sys.executable, "-c", SOURCE, "run", *options, *asked], capture_output=True, text=True,
-                              timeout=120, check=False)  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert ("interpreted" in done.stderr) == ("pallas" in options)
-        found.append(json.loads(done.stdout)["output_ids"])
-    assert found[0] == found[1]
-    assert len(found[0]) == 4
+def test_a_packed_model_is_what_its_definition_says(
+    packed: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A MODEL next to it must be the definition that was packed, and no other folder; it is not for the reference."""
+    other = tmp_path / "qwen3.mks"
+    other.write_text(MODEL.read_text("utf-8").replace("target v5e 1x1", "target v6e 1x1"))
+    err = said(capfd, str(other), "--packed", packed)
+    assert "E436" in err
+    assert "there: `target v5e 1x1`" in err
+    assert "here: `target v6e 1x1`" in err
+    assert "E400" in said(capfd, "qwen33", "--packed", packed)
+    shutil.copytree(packed, tmp_path / "copy")
+    assert "name one of them" in said(capfd, packed, "--packed", str(tmp_path / "copy"))
+    assert "E430" in said(capfd, "--packed", str(tmp_path))
+    assert "is packed: its checkpoint, sizes" in said(capfd, "--packed", packed, "--dtype", "bf16")
+    assert open_model(str(MODEL), packed=Path(packed), backend="pallas").name == "qwen3"
+    capfd.readouterr()
+    assert main(["run", "--packed", packed, "--backend", "reference", "--ids", "1"]) == 2
+    assert "--packed is for kernels" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("by_flag", [True, False])
+def test_a_packed_model_runs(packed: str, by_flag: bool) -> None:
+    """It gives the oracle's greedy ids, named by a flag alone or as a model."""
+    with np.load(DATA / "qwen3_tiny" / "oracle.npz") as oracle:
+        right = oracle["gen"].reshape(-1).tolist()
+    named = ["--packed", packed] if by_flag else [packed, "--backend", "pallas"]
+    asked = ["--ids", ",".join(map(str, right[:16])), "--max-tokens", "3", "--json"]
+    done = subprocess.run([sys.executable, "-c", SOURCE, "run", *named, *asked], capture_output=True, text=True,
+                          timeout=120, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "interpreted" in done.stderr
+    assert json.loads(done.stdout)["output_ids"] == right[16:19]
 
 
 @pytest.mark.slow

@@ -183,6 +183,7 @@ def test_saved_programs(tmp_path):
     saved = ahead.read(path)
     assert path.stat().st_size == written > len(saved.program) > 1000
     assert saved.arguments == jax.tree.structure((({"old": 0, "count": 0},), {}))
+    assert saved.shapes == {"[0][0]['count']": "int32[]", "[0][0]['old']": "float32[8, 128]"}
     assert saved.results == jax.tree.structure(({"new": 0}, 0))
     assert list(tmp_path.iterdir()) == [path]
 
