@@ -61,6 +61,21 @@ def expert_dot(product: ExpertProduct, codec: str, rows: int, machine: Machine) 
     return weights / TILE * bundles + 60
 
 
+def chosen_dot(bank: p.Bank, number: int, program: p.Program, machine: Machine) -> float:
+    """The same as kernels do it: an expert that a single row chose is multiplied for that one alone.
+
+    Were routing uniform, an expert that one row chose is missed by every other with probability 1 - top / experts.
+    """
+    product, codec = bank.layout.products[number], bank.layout.codec
+    every = expert_dot(product, codec, program.rows, machine)
+    if program.rows == 1 or program.instance.working == "f32" or codec != "mxfp4":
+        return every
+    rows, share = program.rows, bank.top / (bank.count * program.schedule.ways(bank.axes))
+    distinct = (1 - (1 - share) ** rows) / share  # experts, in units of those that one row chooses
+    alone = rows * (1 - share) ** (rows - 1) / distinct
+    return BRANCH + alone * expert_dot(product, codec, 1, machine) + (1 - alone) * every
+
+
 def compute(op: p.Compute | p.Put, program: p.Program, layer: int | None) -> float:
     """A statement's expression, without the products that were taken out of it."""
     outputs = [program.buffers[name].shape for name in getattr(op, "outputs", ()) if name in program.buffers]

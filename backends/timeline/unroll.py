@@ -87,8 +87,7 @@ def _other(op: p.Op, state: State) -> Iterator[Action]:
             yield state.run(costs.dot(product, op.run, program.rows, machine), product.name, "mxu")
         case p.ExpertDot():
             bank = program.banks[op.bank]
-            product_ = bank.layout.products[op.product]
-            bundles = costs.expert_dot(product_, bank.layout.codec, program.rows, machine)
+            bundles = costs.chosen_dot(bank, op.product, program, machine)
             yield state.run(bundles, f"experts of {bank.part}", "mxu")
         case p.Compute():
             yield state.run(_computed(op, state), op.outputs[0])
