@@ -38,8 +38,8 @@ def load_step(path: Path, program: p.Program, mesh: Mesh, loader: Loader = ahead
     except Exception as e:  # whatever the runtime raises, it is about this file and these devices
         kind, schedule = devices[0].device_kind, program.schedule
         made = f"{len(devices)} of {schedule.target.name} {'x'.join(map(str, schedule.topology))}"
-        notes = (f"it was compiled for {made}; here are {len(devices)} of `{kind}`", f"the runtime: {_said(e)}")
-        raise _error("E509", f"`{path}` cannot be loaded on this host", notes) from e
+        here = f"it was compiled for {made}; here are {len(devices)} of `{kind}`"
+        raise _error("E509", f"`{path}` cannot be loaded on this host", (here, f"the runtime: {_said(e)}")) from e
 
 
 def unfit_host(place: str, said: Mapping[str, Any], devices: tuple[Any, ...]) -> list[Diagnostic]:

@@ -155,8 +155,8 @@ def _compile(args: argparse.Namespace) -> None:
         spent = time.perf_counter() - at
         with working(f"Compiling {schedule.model.name} for {schedule.target.name}, rows {rows}"):
             # What follows takes a while to import, and what is wrong with a definition is said before.
-            from ...backends.pallas.artifact import definition, write_manifest, write_step
             from ...backends.pallas.compiling import compile_step
+            from .artifact import definition, write_manifest, write_step
 
             place = folder / f"rows{rows}" if several else folder
             said = definition(source) | write_step(place, compile_step(program), spent)
@@ -186,8 +186,8 @@ def _shared(shown: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _count(place: Path, program: Program, said: dict[str, Any], quiet: bool) -> None:
     """Into the manifest; one that cannot be counted is no reason to fail."""
-    from ...backends.pallas.artifact import counted, write_manifest
     from ...backends.pallas.counting import count_step
+    from .artifact import counted, write_manifest
 
     with working(f"Counting the bundles of a step, rows {program.rows}"):
         found = count_step(program)

@@ -85,9 +85,9 @@ class Compiled:
         served, or from the versions that are installed here, and E509 where this host has not the TPUs.
         """
         from ...backends.pallas.ahead import versions
-        from ...backends.pallas.artifact import identity
         from ...backends.pallas.loaded import unfit_host
         from ...backends.pallas.machine import attached
+        from .artifact import identity
 
         step = next((step for step in self.found.steps if step.rows == rows), self.found.steps[-1])
         rows, context = rows or step.rows, context or step.context
@@ -108,7 +108,7 @@ class Compiled:
 
     def executable(self, rows: int) -> Path:
         """The file of the step for so many rows, which `check` has seen."""
-        from ...backends.pallas.artifact import EXECUTABLE
+        from .artifact import EXECUTABLE
 
         return next(step.folder for step in self.found.steps if step.rows == rows) / EXECUTABLE
 

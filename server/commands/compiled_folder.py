@@ -65,8 +65,8 @@ def open_compiled(folder: Path) -> Steps:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    from ...backends.pallas.artifact import FORMAT, MANIFEST
     from ...models.packed import is_packed
+    from .artifact import FORMAT, MANIFEST
 
     try:
         said = json.loads((folder / MANIFEST).read_text("utf-8"))

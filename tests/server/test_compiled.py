@@ -16,12 +16,12 @@ import jax
 import pytest
 from jax.sharding import Mesh
 
-from mks.backends.pallas.artifact import EXECUTABLE, MANIFEST, identity
 from mks.backends.pallas.loaded import load_step
 from mks.dsl.commands.cli import main
 from mks.dsl.diagnostics import MksError
 from mks.server.commands import compile as compiling
 from mks.server.commands import run
+from mks.server.commands.artifact import EXECUTABLE, MANIFEST, identity
 from mks.server.commands.compiled import Compiled
 from mks.server.commands.compiled_folder import open_compiled
 from mks.server.commands.load import Opened, open_model

@@ -16,6 +16,9 @@ from typing import Any
 
 from attrs import asdict
 
+from ...backends.pallas.ahead import save, versions
+from ...backends.pallas.bundles import Bundles
+from ...backends.pallas.compiling import Step
 from ...dsl.program import ir as p
 from ...dsl.program.bill import Bill, Line, bill
 from ...dsl.program.reads import reads
@@ -24,9 +27,6 @@ from ...dsl.program.words import words
 from ...dsl.source import Source
 from ...models.packed_layout import fingerprint
 from ...models.packed_manifest import self_contained, sizes
-from .ahead import save, versions
-from .bundles import Bundles
-from .compiling import Step
 
 FORMAT = 1  # raise it when folders change in a way that older readers do not see
 MANIFEST, EXECUTABLE = "manifest.json", "step.bin"
