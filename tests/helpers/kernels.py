@@ -20,7 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 if __name__ == "__main__":
     os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={sys.argv[1]}"
+    # Most of the time XLA compiles: it need not try hard.
+    os.environ["XLA_FLAGS"] = (
+        f"--xla_force_host_platform_device_count={sys.argv[1]} --xla_backend_optimization_level=0 "
+        "--xla_llvm_disable_expensive_passes=true"
+    )
 
 import numpy as np
 from attrs import asdict, frozen
