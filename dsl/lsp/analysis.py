@@ -33,6 +33,12 @@ class Analysis:
         """What it defines."""
         return check_source(self.source, self.folder, self.read)
 
+    @property
+    def complete(self) -> bool:
+        """Whether it was seen to have models without errors."""
+        known: Definition | None = vars(self).get("definition")
+        return known is not None and bool(known.instances)
+
     @cached_property
     def places(self) -> Places:
         """Its names, and those of the files that it uses."""

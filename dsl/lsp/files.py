@@ -30,6 +30,7 @@ class Files:
 
     server: LanguageServer
     known: dict[str, Analysis] = field(factory=dict)
+    good: dict[str, Analysis] = field(factory=dict)  # the last versions that had models without errors
     waiting: dict[str, asyncio.Task[None]] = field(factory=dict)
 
     @property
@@ -42,6 +43,8 @@ class Files:
         text = self.server.workspace.get_text_document(uri).source
         found = self.known.get(uri)
         if found is None or found.source.text != text:
+            if found is not None and found.complete:
+                self.good[uri] = found
             path = to_fs_path(uri)
             folder = Path.cwd() if path is None else Path(path).parent
             found = self.known[uri] = Analysis(Source(path or uri, text), folder, self.read)
@@ -87,6 +90,7 @@ class Files:
     def closed(self, uri: str) -> None:
         """Forget a file, and what is wrong with it."""
         self.known.pop(uri, None)
+        self.good.pop(uri, None)
         if (task := self.waiting.pop(uri, None)) is not None:
             task.cancel()
         self.server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))

@@ -32,19 +32,33 @@ _INPUTS = {
 }
 
 
-def hover(given: Analysis, offset: int) -> tuple[str, Span] | None:
-    """Markdown and the place that it is about: a name, a line of a schedule, or a statement's first word."""
+def hover(given: Analysis, offset: int, before: Analysis | None = None) -> tuple[str, Span] | None:
+    """Markdown and the place that it is about: a name, a line of a schedule, or a statement's first word.
+
+    While a model has errors, its figures are those of `before`, an earlier version that had none.
+    """
     mention = given.places.at(given.source, offset)
     line = _line(given, offset)
     if mention is not None and mention.key.kind not in ("axis", "stream"):
-        code, said = _name(given, mention)
-        more = _costs(given, *line) if line is not None else []
+        key = mention.key
+        code, said = _name(given, _figured(given, before, key.name if key.kind == "model" else key.model), mention)
+        more = _costs(_figured(given, before, line[0].model.text), *line) if line is not None else []
         return _markdown(code, said, more), mention.span
     if line is not None:
         schedule, stream, item = line
         code = item.span.text.partition("\n")[0].partition("#")[0].rstrip(" {")
-        return _markdown(code, _costs(given, schedule, stream, item), []), item.span
+        figured = _figured(given, before, schedule.model.text)
+        return _markdown(code, _costs(figured, schedule, stream, item), []), item.span
     return _word(given, offset)
+
+
+def _figured(given: Analysis, before: Analysis | None, model: str) -> Analysis:
+    """The version that has figures of a model, and of its schedules."""
+    if before is None or model not in before.definition.instances:
+        return given
+    missing = [key for key in given.definition.own_schedules if key[0] == model and key not in given.made]
+    lacks = model not in given.definition.instances or any(key in before.made for key in missing)
+    return before if lacks else given
 
 
 def _markdown(code: str, said: list[str], more: list[str]) -> str:
@@ -87,11 +101,11 @@ def _costs(given: Analysis, schedule: s.Schedule, stream: str, item: s.ScheduleI
     return line_figures(item, stream, Shares(*given.made[key]), given.programs.get(key), given.reports.get(key))
 
 
-def _name(given: Analysis, mention: Mention) -> tuple[str, list[str]]:
+def _name(given: Analysis, figured: Analysis, mention: Mention) -> tuple[str, list[str]]:
     """The thing as it would be declared, and what is known of it."""
     key = mention.key
-    model, instance = given.definition.models.get(key.model), given.definition.instances.get(key.model)
-    shares = [Shares(*made) for (name, _), made in given.made.items() if name == key.model]
+    model, instance = figured.definition.models.get(key.model), figured.definition.instances.get(key.model)
+    shares = [Shares(*made) for (name, _), made in figured.made.items() if name == key.model]
     declared = given.places.declarations(mention)
     text = _text(declared[0].span) if declared else ""
     last = key.name.rpartition(".")[2]
@@ -121,9 +135,9 @@ def _name(given: Analysis, mention: Mention) -> tuple[str, list[str]]:
         case "step":
             return f"step {key.name}".replace("step step", "step"), []
         case "model":
-            return f"model {key.name}", list(_model(given, key.name))
+            return f"model {key.name}", list(_model(figured, key.name))
         case "schedule":
-            report = given.reports.get((key.model, key.name))
+            report = figured.reports.get((key.model, key.name))
             return (f"schedule {key.name} for {key.model}" if report is None else as_text(report)), []
         case _:
             return text if key.kind in ("function", "speculate") and text else f"{key.kind} {last}".split("@")[0], []

@@ -20,8 +20,8 @@ from .analysis import Analysis
 from .complete import complete
 from .files import Files
 from .hover import hover
-from .outline import outline
 from .names import Mention
+from .outline import outline
 
 log = logging.getLogger(__name__)
 _REFUSED = "a file with errors of syntax is left as it is"
@@ -48,7 +48,7 @@ def make_server() -> LanguageServer:
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)
     def _hover(given: lsp.HoverParams) -> lsp.Hover | None:
         analysis, offset = files.at(given.text_document.uri, given.position)
-        found = _safely(lambda: hover(analysis, offset), None)
+        found = _safely(lambda: hover(analysis, offset, files.good.get(given.text_document.uri)), None)
         if found is None:
             return None
         text, span = found

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from helpers.definitions import FOLDER, text
-from helpers.editor import Editor, place, uri_of
+from helpers.editor import PUBLISHED, Editor, place, uri_of
 
 from mks.dsl.commands import cli
 
@@ -72,6 +72,18 @@ def formatted(editor: Editor, uri: str) -> Any:
     """The edits that lay a file out."""
     options = {"tabSize": 2, "insertSpaces": True}
     return editor.ask("textDocument/formatting", {"textDocument": {"uri": uri}, "options": options})
+
+
+def test_fast_typing_is_checked_after_a_pause(tmp_path: Path) -> None:
+    """Thirty changes at once are not thirty checks, and what is published last is of the last text."""
+    uri = uri_of(tmp_path / "small.mks")
+    with Editor() as editor:
+        editor.open(uri, "")
+        for version in range(2, 32):
+            editor.change(uri, SMALL if version == 31 else WRONG[: 40 * version], version)
+        assert editor.diagnostics(uri, 31) == []
+        assert len([note for note in editor.notes if note.get("method") == PUBLISHED]) < 10
+        assert editor.end() == 0
 
 
 @pytest.mark.parametrize("unit", ["utf-16", "utf-8", "utf-32"])
