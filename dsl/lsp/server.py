@@ -62,11 +62,7 @@ def make_server() -> LanguageServer:
     @server.feature(lsp.TEXT_DOCUMENT_REFERENCES)
     def _references(given: lsp.ReferenceParams) -> list[lsp.Location]:
         analysis, offset = files.at(given.text_document.uri, given.position)
-        places = analysis.places
-        mention = places.at(analysis.source, offset)
-        found = places.references(mention) if mention is not None else ()
-        kept = (each for each in found if given.context.include_declaration or not each.declares)
-        return [convert.location(each.span, files.unit) for each in kept]
+        return _safely(lambda: _referred(analysis, offset, given.context.include_declaration, files), [])
 
     @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
     def _symbols(given: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
@@ -98,6 +94,12 @@ def _defined(analysis: Analysis, offset: int, files: Files) -> list[lsp.Location
     if mention.key.kind == "file":
         return _file(analysis, mention, files)
     return [convert.location(each.span, files.unit) for each in analysis.places.declarations(mention)]
+
+
+def _referred(analysis: Analysis, offset: int, declaring: bool, files: Files) -> list[lsp.Location]:
+    mention = analysis.places.at(analysis.source, offset)
+    found = analysis.places.references(mention) if mention is not None else ()
+    return [convert.location(each.span, files.unit) for each in found if declaring or not each.declares]
 
 
 def _file(analysis: Analysis, mention: Mention, files: Files) -> list[lsp.Location]:
