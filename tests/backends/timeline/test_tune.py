@@ -96,7 +96,7 @@ def test_the_tuned_model_of_64_layers_comes_near_its_floor() -> None:
     """Qwen3.8 at one row, with the lines that the search finds: 85 % of the floor of its bytes or more."""
     text = (MODELS / "qwen38.mks").read_text("utf-8")
     for old, new in (
-        ("slots = 12", "slots = 18"),
+        ("slots = 14", "slots = 18"),
         ("slots = 3)", "slots = 6)"),
         ("(by = scatter_gather, wire = bf16)", "(by = direct, wire = bf16)"),
     ):

@@ -20,7 +20,7 @@ MiB = 1 << 20
 def band(tmp_path: Path) -> str:
     """Qwen3.8 with a ring that the bill leaves to the compiler at eight rows."""
     path = tmp_path / "deep.mks"
-    path.write_text(text("qwen38").replace("slots = 12", "slots = 21").replace("rows 1, 2, 4, 8", "rows 4, 8"))
+    path.write_text(text("qwen38").replace("slots = 14", "slots = 18").replace("rows 1, 2, 4, 8", "rows 4, 8"))
     return str(path)
 
 
@@ -42,7 +42,7 @@ def test_what_only_the_compiler_can_tell_is_a_warning(band: str, capsys: pytest.
     out = capsys.readouterr().out
     assert "warning[W301]" in out
     assert "`mks check --compile` settles it" in out
-    assert "slots = 20 for `dense` fits" in out
+    assert "slots = 17 for `dense` fits" in out
 
 
 def test_what_compiles_fits(band: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_what_does_not_compile_does_not_fit(
 def test_what_is_refused_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A ring far too deep."""
     path = tmp_path / "deep.mks"
-    path.write_text(text("qwen38").replace("slots = 12", "slots = 60"))
+    path.write_text(text("qwen38").replace("slots = 14", "slots = 60"))
     asked = compiling(monkeypatch, lambda program: SimpleNamespace(vmem=0))
     assert main(["check", str(path), "--compile"]) == 1
     assert asked == []

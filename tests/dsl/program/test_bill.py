@@ -35,7 +35,7 @@ def test_every_buffer_has_a_line_of_its_padded_bytes(rows: int) -> None:
     lines = sizes(found)
     for buffer in program.buffers.values():
         assert lines.pop(buffer.name) == padded_bytes(buffer.shape, buffer.dtype)
-    assert lines.pop("stream dense") == 12 * 2560 * 1024
+    assert lines.pop("stream dense") == 14 * 2560 * 1024
     assert lines.pop("tokens, positions, ids") == 3 * padded_bytes((rows, 1), "int32")
     assert lines.pop(TEMPORARIES) == temporaries(program)
     room = ((rows, 8, 128), (rows, 6, 128), (rows, 12))
@@ -60,7 +60,7 @@ def test_the_peak_is_where_an_op_takes_most_room() -> None:
 def test_lines_show_what_asks_for_them() -> None:
     """A cache's tiles and an early state are the prefetch line's, a ring is its `slots`."""
     words = {line.name: line.span and line.span.text for line in bill(lowered("qwen38", 1)).lines}
-    assert words["stream dense"] == "slots = 12"
+    assert words["stream dense"] == "slots = 14"
     assert str(words["tiles of attention.keys"]).startswith("prefetch attention.cache")
     assert str(words["state delta.S"]).startswith("prefetch delta.state")
 
@@ -83,9 +83,9 @@ def test_more_of_anything_never_takes_less() -> None:
     """Bills grow with rows, slots and tiles: the search for what fits rests on it."""
     totals = [bill(lowered("qwen38", rows)).total for rows in (1, 2, 4, 8)]
     assert totals == sorted(totals)
-    slots = [bill(lowered("qwen38", 1, ("slots = 12", f"slots = {n}"))).total for n in (2, 12, 13, 24)]
+    slots = [bill(lowered("qwen38", 1, ("slots = 14", f"slots = {n}"))).total for n in (2, 14, 15, 24)]
     assert slots == sorted(slots)
-    tiles = [bill(lowered("qwen38", 1, ("tile = 256 tokens", f"tile = {n} tokens"))).total for n in (128, 256, 1024)]
+    tiles = [bill(lowered("qwen38", 1, ("tile = 1024 tokens", f"tile = {n} tokens"))).total for n in (128, 256, 1024)]
     assert tiles == sorted(tiles)
 
 

@@ -76,19 +76,19 @@ def test_padding_is_reported() -> None:
 
 def test_a_ring_that_does_not_fit_is_refused_with_one_that_does() -> None:
     """E301 shows the parties and the arithmetic; the depth that it proposes is accepted, one more is not."""
-    _, sink = reported("qwen38", ("slots = 12", "slots = 40"))
+    _, sink = reported("qwen38", ("slots = 14", "slots = 40"))
     (refusal,) = sink.found
     assert refusal.code == "E301"
     assert "at rows = 8" in refusal.message
     assert refusal.primary is not None
     assert "40 slots x 2.50 MiB = 100.00 MiB" in refusal.primary.text
-    assert refusal.notes[0].startswith("bill (MiB): stream dense 100.0 + state delta.S 6.0 + compiler temporaries ")
+    assert refusal.notes[0].startswith("bill (MiB): stream dense 100.0 + state delta.S 6.0 + tiles of attention.keys ")
     fits = int(refusal.helps[0].split("=")[1].split()[0])
-    assert not reported("qwen38", ("slots = 12", f"slots = {fits}"))[1].found
-    assert [d.code for d in reported("qwen38", ("slots = 12", f"slots = {fits + 1}"))[1].found] == ["W301"]
+    assert not reported("qwen38", ("slots = 14", f"slots = {fits}"))[1].found
+    assert [d.code for d in reported("qwen38", ("slots = 14", f"slots = {fits + 1}"))[1].found] == ["W301"]
 
 
-TILES = ("tile = 256 tokens, slots = 3", "tile = 8192 tokens, slots = 6")
+TILES = ("tile = 1024 tokens, slots = 8", "tile = 8192 tokens, slots = 6")
 
 
 def test_every_value_that_is_proposed_fits() -> None:
@@ -106,13 +106,13 @@ def test_every_value_that_is_proposed_fits() -> None:
 
 def test_fewer_rows_are_proposed() -> None:
     """A ring that is too deep for eight rows is not for four."""
-    _, sink = reported("qwen38", ("slots = 12", "slots = 23"))
+    _, sink = reported("qwen38", ("slots = 14", "slots = 19"))
     (refusal,) = sink.found
     assert refusal.code == "E301"
     (rows,) = (help_ for help_ in refusal.helps if help_.startswith("rows"))
     fits = rows.split(" fits")[0].removeprefix("rows = ")
     fewer = [each for each in ("1", "2", "4") if int(each) <= int(fits)]
-    edits = (("slots = 12", "slots = 23"), ("rows 1, 2, 4, 8", f"rows {', '.join(fewer)}"))
+    edits = (("slots = 14", "slots = 19"), ("rows 1, 2, 4, 8", f"rows {', '.join(fewer)}"))
     assert not reported("qwen38", *edits)[1].found
 
 
@@ -142,8 +142,8 @@ def test_a_share_that_ends_inside_a_group_is_listed(codec: str, listed: int | No
 
 def test_a_ring_of_any_depth_is_answered_at_once() -> None:
     """What would fit is computed, not tried slot by slot."""
-    _, sink = reported("qwen38", ("slots = 12", "slots = 1099511627775"), ("rows 1, 2, 4, 8", "rows 1"))
-    _, fewer = reported("qwen38", ("slots = 12", "slots = 40"), ("rows 1, 2, 4, 8", "rows 1"))
+    _, sink = reported("qwen38", ("slots = 14", "slots = 1099511627775"), ("rows 1, 2, 4, 8", "rows 1"))
+    _, fewer = reported("qwen38", ("slots = 14", "slots = 40"), ("rows 1, 2, 4, 8", "rows 1"))
     assert sink.found[0].helps == fewer.found[0].helps
 
 
