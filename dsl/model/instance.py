@@ -8,6 +8,7 @@ from functools import cached_property
 from attrs import field, frozen
 
 from . import ir as m
+from .facts import Facts
 from .shapes import Atom, Poly, Shape
 from .static import Value, evaluate, simplified
 
@@ -20,9 +21,33 @@ class Instance:
     values: dict[str, Value] = field(eq=False)
     working: str = "bf16"
 
+    @cached_property
+    def facts(self) -> Facts:
+        """What the model's graph says."""
+        return Facts(self.model)
+
+    @cached_property
+    def _lengths(self) -> dict[Poly, int]:
+        return {}
+
     def length(self, axis: Poly) -> int:
         """An axis as a number."""
-        return int(axis.evaluate(self.atom))
+        found = self._lengths.get(axis)
+        if found is None:
+            found = self._lengths[axis] = int(axis.evaluate(self.atom))
+        return found
+
+    @cached_property
+    def _by_layer(self) -> dict[m.Static, tuple[float, ...]]:
+        return {}
+
+    def by_layer(self, static: m.Static) -> tuple[float, ...]:
+        """A scalar that depends on the layer, in each layer of the decode step."""
+        found = self._by_layer.get(static)
+        if found is None:
+            found = tuple(self.number(static, layer) for layer in self.layer_parts())
+            self._by_layer[static] = found
+        return found
 
     def shape(self, shape: Shape) -> tuple[int, ...]:
         """A shape in numbers."""

@@ -165,8 +165,7 @@ def layer_scalar(build: Build, static: m.Static) -> None:
     if static.depends - {"layer"}:
         raise cannot("a number that depends on the row", static.span)
     if static not in build.scalars and static.depends:
-        instance = build.shares.instance
-        build.scalars[static] = tuple(float(instance.number(static, layer)) for layer in instance.layer_parts(""))
+        build.scalars[static] = build.shares.instance.by_layer(static)
 
 
 def turned(channels: int, turning: int) -> int:

@@ -27,7 +27,7 @@ class Shares:
     @cached_property
     def facts(self) -> Facts:
         """What the model's graph says."""
-        return Facts(self.schedule.model)
+        return self.instance.facts
 
     def size(self, name: str) -> int:
         """One core's share of a size; padding makes all shares equal."""
@@ -42,11 +42,18 @@ class Shares:
     def length(self, axis: Poly) -> int:
         """One core's share of an axis of values; of experts only the weights are shared out."""
 
-        def value(atom: Atom) -> int:
-            whole = self.instance.length(Poly.of(atom))
-            return whole if atom.expr is not None or atom.name in self._routed else self._cut(atom.name, whole)
+        found = self._lengths.get(axis)
+        if found is None:
+            found = self._lengths[axis] = int(axis.evaluate(self._atom))
+        return found
 
-        return int(axis.evaluate(value))
+    @cached_property
+    def _lengths(self) -> dict[Poly, int]:
+        return {}
+
+    def _atom(self, atom: Atom) -> int:
+        whole = self.instance.length(Poly.of(atom))
+        return whole if atom.expr is not None or atom.name in self._routed else self._cut(atom.name, whole)
 
     def shape(self, shape: Shape) -> tuple[int, ...]:
         """One core's share of a shape."""
