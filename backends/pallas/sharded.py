@@ -44,10 +44,15 @@ def whole(
             for name, a in of_core.items()}  # fmt: skip
 
 
-def arguments(program: p.Program, mesh: Mesh) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct, dict, dict]:
-    """What a step takes: tokens and positions int32 `[rows]`, weights, states and caches."""
-    scalars = jax.ShapeDtypeStruct((program.rows,), jnp.int32, sharding=NamedSharding(mesh, P()))
-    return scalars, scalars, whole(program, operands(program), mesh), whole(program, states(program), mesh)
+def arguments(program: p.Program, mesh: Mesh) -> tuple[Any, ...]:
+    """What a step takes: tokens and positions int32 `[rows]`, weights, states and caches.
+
+    For consecutive tokens also the number of the one, of the pass before, after which the sequence goes on.
+    """
+    everywhere = NamedSharding(mesh, P())
+    scalars = jax.ShapeDtypeStruct((program.rows,), jnp.int32, sharding=everywhere)
+    kept = (jax.ShapeDtypeStruct((), jnp.int32, sharding=everywhere),) if program.consecutive else ()
+    return scalars, scalars, whole(program, operands(program), mesh), whole(program, states(program), mesh), *kept
 
 
 def layouts(program: p.Program, mesh: Mesh) -> dict[str, Format]:
@@ -85,9 +90,9 @@ def empty(program: p.Program, mesh: Mesh) -> dict[str, jax.Array]:
 def jitted(program: p.Program, flavour: Flavour, mesh: Mesh) -> Any:
     """`build` under `jax.jit`: states and caches are donated, and lie as the kernel reads them."""
     held = layouts(program, mesh)
-    given = jax.tree.map(lambda array: array.sharding, arguments(program, mesh)[:3])
+    shardings = [jax.tree.map(lambda array: array.sharding, each) for each in arguments(program, mesh)]
     step = build(program, flavour, mesh)
-    return jax.jit(lambda *values: step(*values), donate_argnums=3, in_shardings=(*given, held),
+    return jax.jit(lambda *values: step(*values), donate_argnums=3, in_shardings=(*shardings[:3], held, *shardings[4:]),
                    out_shardings=(None, None, held))  # fmt: skip
 
 

@@ -96,6 +96,7 @@ def identity(program: p.Program) -> dict[str, Any]:
         "dtype": instance.working,
         "sizes": sizes(instance),
         "rows": program.rows,
+        "consecutive": program.consecutive,
         "context": schedule.context,
         "target": schedule.target.name,
         "topology": list(schedule.topology),

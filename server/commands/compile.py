@@ -36,6 +36,7 @@ _EXAMPLES = """\
 examples:
   mks compile qwen38 --rows 1 -o compiled
   mks compile qwen38.mks --schedule ironwood4 --context 32768 --no-bundles -o compiled
+  mks compile qwen38 --span 8 -o verification
   mks compile qwen3 --checkpoint ~/Qwen3-0.6B --adopt -o compiled --json
 
 The bundles that a step executes are counted from the compiler's schedule when the
@@ -70,6 +71,12 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("-o", "--output", metavar="DIR", type=Path, required=True, help="the folder to write")
+    add(
+        "--span",
+        metavar="N",
+        type=count,
+        help="a pass over N consecutive tokens of one sequence, one of the schedule's spans, instead of a decode step",
+    )
     add("--no-bundles", dest="bundles", action="store_false", help="do not count the bundles that a step executes")
     add_choice(parser)
     add("--json", action="store_true", help="print one JSON object: folder, seconds, steps")
@@ -79,6 +86,8 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
 def parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
     """Arguments of a parser with `add_choice`."""
     args = parser.parse_args(argv)
+    if getattr(args, "span", None) is not None and args.rows is not None:
+        parser.error("--span is of one sequence; --rows does not go with it")
     if args.adopt and args.config is None and args.checkpoint is None:
         parser.error("--adopt takes the sizes from --config or --checkpoint; neither is given")
     return args
@@ -122,8 +131,12 @@ def chosen(args: argparse.Namespace) -> tuple[Source, Schedule, Instance]:
     schedule = choose_schedule(definition.schedules, model, args.schedule)
     if isinstance(schedule, Diagnostic):
         raise MksError([*found, schedule])
-    schedule = evolve(schedule, rows=schedule.rows if args.rows is None else (args.rows,),
-                      context=args.context or schedule.context)  # fmt: skip
+    rows = schedule.rows if args.rows is None else (args.rows,)
+    span = getattr(args, "span", None)
+    if span is not None and span not in schedule.spans:
+        spans = ", ".join(map(str, schedule.spans))
+        raise CannotOpen(f"the schedule `{schedule.name}` has spans of {spans} tokens, not of {span}")
+    schedule = evolve(schedule, rows=rows if span is None else (span,), context=args.context or schedule.context)
     instance, sink = instances[model.name], Sink()
     if not check_shares(schedule, instance, sink):
         raise MksError([*found, *sink.found])
@@ -131,13 +144,13 @@ def chosen(args: argparse.Namespace) -> tuple[Source, Schedule, Instance]:
     return source, schedule, instance
 
 
-def lowered(schedule: Schedule, instance: Instance, rows: int) -> Program:
+def lowered(schedule: Schedule, instance: Instance, rows: int, *, consecutive: bool = False) -> Program:
     """A Program that fits its memories. Raises `MksError` where it does not."""
     from ...dsl.program.bill import bill
     from ...dsl.program.lower import lower
     from ...dsl.report.capacity import check_capacity
 
-    program, sink = lower(schedule, instance, rows), Sink()
+    program, sink = lower(schedule, instance, rows, consecutive=consecutive), Sink()
     check_capacity(program.shares, bill(program), sink, settled=True)
     if sink.found:
         raise MksError(sink.found)
@@ -151,7 +164,7 @@ def _compile(args: argparse.Namespace) -> None:
     steps: list[tuple[Path, Program, dict[str, Any]]] = []
     for rows in schedule.rows:
         at = time.perf_counter()
-        program = lowered(schedule, instance, rows)
+        program = lowered(schedule, instance, rows, consecutive=args.span is not None)
         spent = time.perf_counter() - at
         with working(f"Compiling {schedule.model.name} for {schedule.target.name}, rows {rows}"):
             # What follows takes a while to import, and what is wrong with a definition is said before.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # What must be the same, and what messages call it.
 _NAMED = {
     "model": "model", "schedule": "schedule", "dtype": "working type", "target": "target", "topology": "topology",
-    "mesh": "mesh", "rows": "rows", "context": "context",
+    "mesh": "mesh", "rows": "rows", "consecutive": "consecutive tokens", "context": "context",
 }  # fmt: skip
 
 # How a step was compiled otherwise, and what more to say of it.

@@ -14,7 +14,8 @@ from ...dsl.diagnostics import Diagnostic, MksError
 # What is compared with what is served; a manifest says more.
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "name": str, "definition": str, "model": str, "schedule": str, "dtype": str, "sizes": dict, "rows": int,
-    "context": int, "target": str, "topology": list, "mesh": dict, "cores": int, "layout": str, "versions": dict,
+    "consecutive": bool, "context": int, "target": str, "topology": list, "mesh": dict, "cores": int, "layout": str,
+    "versions": dict,
 }  # fmt: skip
 
 

@@ -234,7 +234,7 @@ def test_trips():
 
     assert (found["part attention"], found["part delta"], found["layers"]) == (16, 48, 64)
     [tiles] = [times for name, times in found.items() if name.startswith("tiles of")]
-    assert tiles == 16 * 2 * 4096 // 256
+    assert tiles == 16 * 2 * 4096 // 1024
     some = branches(program("qwen38", rows=2))
     assert [times for name, times in some.items() if name.startswith("last tile")] == [16 * 2]
 

@@ -1,0 +1,40 @@
+"""Consecutive tokens of one sequence in one pass: verification of drafts, with the states kept after each."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.oracles import FAMILIES
+
+pytestmark = pytest.mark.timeout(900)
+
+TESTS = Path(__file__).parents[2]
+
+
+def errors(folder: str, tokens: int, kept: int, mode: str, tile: int = 256) -> list[list[float]]:
+    """The largest error of each token's logits in two passes, the second after token `kept` of the first."""
+    line = [sys.executable, "-m", "helpers.consecutive", folder, str(tokens), str(kept), mode, str(tile)]
+    done = subprocess.run(line, cwd=TESTS, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: list[list[float]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize(("folder", "mode"), [("qwen38_tiny", "on_wait"), ("kimi_k3_tiny", "eager")])
+def test_a_rejected_draft_costs_no_copy(folder: str, mode: str) -> None:
+    """Four tokens at once give the oracle's logits; so does the pass that goes on from the second of them."""
+    for row in errors(folder, 4, 1, mode):
+        assert max(row) <= FAMILIES[folder][1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["qwen3_tiny", "qwen38_tp8", "kimi_k3_mxfp4_tiny"])
+@pytest.mark.parametrize(("tokens", "kept"), [(1, 0), (3, 2), (8, 0), (8, 6)])
+def test_any_token_may_be_the_last_one_kept(folder: str, tokens: int, kept: int) -> None:
+    """All models, spans and kept tokens; caches in short tiles."""
+    for row in errors(folder, tokens, kept, "on_wait", 128):
+        assert max(row) <= FAMILIES[folder][1]

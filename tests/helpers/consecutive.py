@@ -1,0 +1,67 @@
+"""Two passes over consecutive tokens of an oracle's prompt by an interpreted kernel: a child process's program."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+if __name__ == "__main__":
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from attrs import evolve
+from helpers.oracles import DATA, FAMILIES
+from jax.experimental.pallas import tpu as pltpu
+
+from mks.backends.pallas import call
+from mks.dsl.compile import check_source
+from mks.dsl.program.lower import lower
+from mks.dsl.schedule.ir import Point, Prefetch, bare
+from mks.dsl.schedule.targets import targets
+from mks.models import operands
+from mks.models.library import find_definition
+from mks.models.load import load
+
+
+def main(folder: str, tokens: int, kept: int, mode: str, tile: int) -> list[list[float]]:
+    """The largest error of each token's logits, pass by pass."""
+    source, _ = find_definition(FAMILIES[folder][0])
+    assert source is not None
+    definition = check_source(source)
+    model = definition.models[definition.main[0]]
+    binding, _ = load(model, DATA / folder, adopt=True, working="f32")
+    assert binding is not None
+    schedule = bare(model, targets["tpu7x"], 256)
+    parts = [name for name in ("attention", "mla") if name in model.parts]
+    early = [
+        Prefetch("cache", name, (Point("at", f"{name}.start", model.span),), tile, 2, model.span) for name in parts
+    ]
+    schedule = evolve(schedule, prefetches=tuple(early))
+    program = lower(schedule, binding.instance, tokens, operands.plain(binding), consecutive=True)
+    weights = {name: jnp.asarray(a) for name, a in operands.packed(program, operands.stored(binding), 0).items()}
+    held = {name: jnp.zeros(a.shape, a.dtype) for name, a in call.states(program).items()}
+    how = pltpu.InterpretParams(dma_execution_mode=mode, detect_races=True, uninitialized_memory="nan")
+    step = jax.jit(partial(call.step, program, call.Flavour(interpret=how)))
+    with np.load(DATA / folder / "oracle.npz") as oracle:
+        ids, wanted = oracle["ids"].reshape(-1), oracle["logits"].reshape(-1, oracle["logits"].shape[-1])
+    found, first, state = [], 0, 0
+    for _ in range(2):
+        last = min(first + tokens, len(ids))
+        taken = np.resize(ids[first:last], tokens)
+        places = np.where(np.arange(tokens) < last - first, first + np.arange(tokens), -1)
+        _, logits, held = step(jnp.asarray(taken, jnp.int32), jnp.asarray(places, jnp.int32), weights, held, state)
+        error = np.abs(np.asarray(logits)[: last - first, : wanted.shape[1]] - wanted[first:last])
+        found.append([float(each) for each in error.max(axis=1)])
+        first, state = first + kept + 1, kept
+    return found
+
+
+if __name__ == "__main__":
+    name, *numbers = sys.argv[1:]
+    print(json.dumps(main(Path(name).name, int(numbers[0]), int(numbers[1]), numbers[2], int(numbers[3]))))
