@@ -178,6 +178,13 @@ def test_more_steps(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ROUNDED)
 def test_narrow_wire(name: str) -> None:
-    """With bf16 on the wire the reference's ids, and logits near it."""
+    """With bf16 on the wire the reference's ids, and logits that differ by some percent in all."""
     case = ROUNDED[name]
-    check(case, run([case], cores(case), 900)[0], 0.05)
+    (found,) = run([case], cores(case), 900)
+    assert not isinstance(found, str), found
+    (step,), ((_, positions),) = found, case.steps
+    live = [row for row, position in enumerate(positions) if position >= 0]
+    assert (step.ids[live] == step.wanted[live].argmax(-1)).all()
+    off = np.linalg.norm(step.logits[live] - step.wanted[live], axis=-1) / np.linalg.norm(step.wanted[live], axis=-1)
+    assert 0 < off.max() < 0.05
+    assert elsewhere(step, positions) == []
