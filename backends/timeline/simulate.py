@@ -29,13 +29,14 @@ class Span:
 
 @frozen
 class Transfer:
-    """What went between HBM and VMEM: when it set out and arrived."""
+    """What went between HBM and VMEM: when it set out, when it arrived, when the core had waited for it."""
 
     start: float
     stop: float
     bytes: int
     lane: str
     where: Where
+    taken: float
 
 
 @frozen
@@ -162,7 +163,7 @@ def simulate(
                 start, made = issued.pop(action.key)
                 if keep:
                     stop = path.arrived.get(action.key, now)
-                    transfers.append(Transfer(start, stop, made.bytes, made.lane, made.where))
+                    transfers.append(Transfer(start, stop, made.bytes, made.lane, made.where, now))
             case Post():
                 posted[action.key] = (now, action)
             case Collect():

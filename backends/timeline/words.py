@@ -9,7 +9,7 @@ from .figures import sources
 from .summary import Prediction, Share, Stall
 
 _MOST = 12
-_KINDS = {"tape": "the tape", "copy": "a copy", "cache": "a cache's tiles", "expert": "an expert", "row": "a row",
+KINDS = {"tape": "the tape", "copy": "a copy", "cache": "a cache's tiles", "expert": "an expert", "row": "a row",
           "output": "an output", "link": "messages"}  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def _stalls(stalls: tuple[Stall, ...]) -> list[str]:
     rows = [("at", "for", "times", "waits", "HBM idle", "saves")]
     for stall in stalls[:_MOST]:
         saves = "" if stall.saves is None else f"{stall.saves * 1e6:.1f}"
-        rows.append((f"{stall.place}.{stall.what}", _KINDS[stall.kind], str(stall.times), f"{stall.seconds * 1e6:.1f}",
+        rows.append((f"{stall.place}.{stall.what}", KINDS[stall.kind], str(stall.times), f"{stall.seconds * 1e6:.1f}",
                      f"{stall.idle * 1e6:.1f}", saves))  # fmt: skip
     return [f"  {line}" for line in table(rows, right=(2, 3, 4, 5))]
 

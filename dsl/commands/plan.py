@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..diagnostics import Diagnostic, MksError, ordered
 from ..render import as_json, render_all, style_for
 from .check import given, misfits, none_chosen, parsed, resolved
+from .pictures import add_pictures, asked, write
 
 if TYPE_CHECKING:
     from ..compile import Definition
@@ -21,7 +22,9 @@ ABOUT = """\
 Print the Program of each schedule, for each number of rows: what a step reads and
 writes, buffers, rings and their tapes, products, collectives, and all that happens,
 in order. Bytes are exact, times predicted; both are those of one core. With --time, how
-long the step takes by a simulation of it, where the core waits and for what.
+long the step takes by a simulation of it, where the core waits and for what. With --svg,
+--html or --trace, the same as files to look at; of several Programs, each has a file, with
+the schedule and the rows added to its name.
 """
 GROUP = "mks.timelines"
 EXAMPLES = """\
@@ -30,6 +33,7 @@ examples:
   mks plan models/qwen38.mks --schedule ironwood4 --rows 8 --json
   mks plan models/qwen38.mks --rows 1 --time --position 1024
   mks plan models/smollm2.mks --size layers=2
+  mks plan models/kimi_k3.mks --rows 8 --svg kimi.svg --html kimi.html --trace kimi.json
 
 exit status: 0 fine, 1 errors, 2 wrong usage
 """
@@ -45,12 +49,13 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--rows", metavar="N", type=int, help="only for so many sequences at once")
     parser.add_argument("--time", action="store_true", help="predict how long the step takes")
-    parser.add_argument("--position", metavar="N", type=int, help="with --time: each row's earlier tokens")
+    add_pictures(parser)
+    parser.add_argument("--position", metavar="N", type=int, help="each row's earlier tokens, for times and pictures")
     args = parsed(parser, argv)
     if args.position is not None and args.position < 0:
         parser.error("--position counts earlier tokens; it is 0 or more")
-    if args.position is not None and not args.time:
-        parser.error("--position is for --time")
+    if args.position is not None and not args.time and not asked(args):
+        parser.error("--position is for --time, --svg, --trace and --html")
     return plan(args)
 
 
@@ -65,13 +70,16 @@ def plan(args: argparse.Namespace) -> int:
         if made is not None and not _failed(found):
             programs = lowered(*made, args, found)
     describe = _timeline(args.position) if args.time else _as_written
-    plans = [describe(program, args.json) for program in programs]
+    written = [str(path) for path in write(programs, args)]
+    quiet = written and not args.time and not args.json
+    plans = [] if quiet else [describe(program, args.json) for program in programs]
     said = ordered(found)
     if args.json:
         print(json.dumps({"schedules": plans, "diagnostics": [as_json(d) for d in said]}, indent=2))
     else:
         print(render_all(said, style_for(sys.stderr)), end="", file=sys.stderr)
         print("\n\n\n".join(plans), end="\n" * bool(plans))
+        print("".join(f"wrote {path}\n" for path in written), end="")
     return int(_failed(found))
 
 

@@ -1,0 +1,109 @@
+"""What lies in VMEM, as bands: each line of the bill, grouped by the part that it is for, and when it is in use."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from attrs import field, frozen
+
+from ...dsl.program import ir as p
+from ...dsl.program.bill import Bill, Line
+from ..timeline.summary import Prediction
+from .windows import places
+
+type Spans = tuple[tuple[float, float], ...]
+MESSAGES = "messages of "
+_LEAST = 1 / 250  # of the limit: lines below it are one band of their group
+
+
+@frozen
+class Band:
+    """`lines` of the bill, together `bytes`, for `part` (`""`: the whole step). In use during `used`, in seconds."""
+
+    name: str
+    part: str
+    bytes: int
+    lines: tuple[Line, ...]
+    used: Spans = field(repr=False)
+
+
+def bands(made: Prediction, bill: Bill) -> tuple[Band, ...]:
+    """From the bottom up: the whole step's, the step's own, each part's; their bytes are those of `bill.vmem`.
+
+    A part's small lines are one band.
+    """
+    program = made.program
+    groups: dict[str, list[Line]] = {"": [], "step": [], **{part: [] for part in program.instance.model.parts}}
+    for each in bill.vmem:
+        groups.setdefault(owner(program, each), []).append(each)
+    during = _during(made)
+    found = []
+    for part, lines in groups.items():
+        large = [line for line in lines if line.bytes >= bill.limit * _LEAST]
+        small = [line for line in lines if line.bytes < bill.limit * _LEAST]
+        found += [Band(line.name, part, line.bytes, (line,), during(line)) for line in large]
+        if small:
+            several = f"{len(small)} small ones{'' if part else ' of the whole step'}"
+            name = small[0].name if len(small) == 1 else several
+            used = joined(span for line in small for span in during(line))
+            found.append(Band(name, part, sum(line.bytes for line in small), tuple(small), used))
+    return tuple(found)
+
+
+def owner(program: p.Program, line: Line) -> str:
+    """The part that a line is for; `""` where several, or the whole step, have it."""
+    if line.place:
+        return line.place
+    for copy in program.copies.values():
+        if copy.buffer == line.name:
+            return copy.part or "step"
+    for ring in program.caches.values():
+        if line.name in ring.buffers:
+            return ring.part
+    bank = program.banks.get(line.name)
+    return bank.part if bank is not None else ""
+
+
+def _during(made: Prediction) -> Callable[[Line], Spans]:
+    """When a line's room holds something; the whole step where the trace does not tell."""
+    program = made.program
+    moved: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for t in made.trace.transfers:
+        moved[t.lane].append((t.start, max(t.stop, t.taken)))
+    sent: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for message in made.trace.messages:
+        for name in (message.where.what, f"{message.where.place}.{message.where.what}"):
+            sent[name].append((message.start, message.stop))
+    ran: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for event in places(made):
+        ran[event.label].append((event.start, event.stop))
+    slots = {**{f"{'stream' if ring.ahead else 'ring'} {ring.name}": (ring.name, ring.slots)
+                for ring in program.rings.values()},
+             **{buffer: (cache, ring.slots) for ring in program.caches.values()
+                for cache, buffer in zip(ring.caches, ring.buffers, strict=True)},
+             **{bank.name: (bank.name, bank.slots) for bank in program.banks.values()}}  # fmt: skip
+    copies = {copy.buffer: copy.part or "" for copy in program.copies.values()}
+
+    def during(line: Line) -> Spans:
+        if line.name in slots:
+            lane, count = slots[line.name]
+            return joined(span for i in range(count) for span in moved[f"{lane} {i}"])
+        if line.name in copies:
+            return joined([*moved[line.name], *ran[copies[line.name]]])
+        if line.name.startswith(MESSAGES):
+            return joined(span for name in line.name.removeprefix(MESSAGES).split(", ") for span in sent[name])
+        return joined(ran[line.place]) if line.place else ((0.0, made.step),)
+
+    return during
+
+
+def joined(spans: Iterable[tuple[float, float]]) -> Spans:
+    """What overlaps or touches is one."""
+    found: list[tuple[float, float]] = []
+    for start, stop in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(stop, found[-1][1])
+        else:
+            found.append((start, stop))
+    return tuple(found)

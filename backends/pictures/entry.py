@@ -1,0 +1,26 @@
+"""What `mks plan --svg`, `--trace` and `--html` ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from ...dsl.program import ir as p
+from ..timeline.summary import Prediction, predict
+from . import perfetto
+from .memory import memory
+from .page import page
+from .svg import document
+from .timeline import timeline
+
+
+def draw(program: p.Program, position: int | None, kinds: Collection[str]) -> dict[str, str]:
+    """The texts of files, by kind: `svg`, VMEM over the step above a timeline; `trace`, for Perfetto; `html`."""
+    made = predict(program, position, savings=False)
+    return {kind: _KINDS[kind](made) for kind in kinds}
+
+
+def _svg(made: Prediction) -> str:
+    return document([memory(made), timeline(made)])
+
+
+_KINDS: dict[str, Callable[[Prediction], str]] = {"svg": _svg, "trace": perfetto.trace, "html": page}

@@ -1,0 +1,131 @@
+"""What each line of the text costs in a step: time on the core, and bytes between HBM and VMEM."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from attrs import define
+
+from ...dsl.model import ir as m
+from ...dsl.program import ir as p
+from ...dsl.program.reads import runs
+from ...dsl.source import Source, Span
+from ..timeline.actions import Where
+from ..timeline.summary import Prediction
+
+_VERBS = ("start", "wait", "load", "save", "saved", "send")
+
+
+@define
+class Cost:
+    """Seconds that the core computes and waits, bytes that move."""
+
+    computing: float = 0.0
+    waiting: float = 0.0
+    bytes: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """Together."""
+        return self.computing + self.waiting
+
+
+type Costs = dict[tuple[Source, int] | None, Cost]
+
+
+def costs(made: Prediction) -> Costs:
+    """By source and line, counted from 1; under `None` what is of no line. Their sum is the step."""
+    spans = Spans(made.program)
+    found: Costs = defaultdict(Cost)
+    for span in made.trace.spans:
+        cost = found[_line(spans.of(span.where, span.kind))]
+        if span.kind in ("mxu", "vpu"):
+            cost.computing += span.seconds
+        else:
+            cost.waiting += span.seconds
+    for transfer in made.trace.transfers:
+        found[_line(spans.of(transfer.where, "transfer"))].bytes += transfer.bytes
+    return dict(found)
+
+
+def _line(span: Span | None) -> tuple[Source, int] | None:
+    return None if span is None else (span.source, span.source.position(span.start)[0])
+
+
+type Found = dict[str, Span | None]
+
+
+class Spans:
+    """Where in the text stands what a trace names."""
+
+    def __init__(self, program: p.Program) -> None:
+        self._computed = dict(_computed(program, program.body, "step"))
+        self._moved = _moved(program)
+        self._exchanges = {exchange.name: exchange.span for exchange in program.exchanges.values()}
+        self._buffers: Found = {buffer.name: buffer.span for buffer in program.buffers.values()}
+        self._parts = program.instance.model.parts
+
+    def of(self, where: Where, kind: str) -> Span | None:
+        """The statement, or the line of the schedule, that asks for it."""
+        what = where.what
+        verb, _, rest = what.partition(" ")
+        names = (rest, f"{where.place}.{rest}") if verb in _VERBS and rest else (what, f"{where.place}.{what}")
+        computed = self._computed.get((where.place, what)) if kind in ("mxu", "vpu") else None
+        tables = (self._exchanges, self._moved) if kind == "link" else (self._moved, self._exchanges, self._buffers)
+        found = computed or next((t[name] for t in tables for name in names if t.get(name) is not None), None)
+        if found is None and where.place in self._parts:
+            # The layer's choice of a part.
+            return self._parts[where.place].span
+        return found
+
+
+def _computed(program: p.Program, ops: tuple[p.Op, ...], place: str) -> Iterator[tuple[tuple[str, str], Span]]:
+    """Statements by place and what they compute."""
+    for op in ops:
+        match op:
+            case p.Layers():
+                for choice in op.choices:
+                    for part, body in choice.bodies:
+                        yield from _computed(program, body, part)
+            case p.Repeat() | p.Experts():
+                yield from _computed(program, op.body, place)
+            case p.Compute():
+                yield (place, op.outputs[0].removeprefix(f"{place}.")), op.span
+            case p.Put():
+                yield (place, op.buffer.removeprefix(f"{place}.")), op.span
+            case p.Attend():
+                yield (place, "attend"), op.call.span
+            case p.Route():
+                yield (place, "route"), op.call.span
+            case p.Turns():
+                yield (place, "turns"), op.call.span
+            case p.Greedy():
+                span = program.buffers[program.views[op.logits].buffer].span
+                if span is not None:
+                    yield (place, "argmax"), span
+
+
+def _moved(program: p.Program) -> Found:
+    """What moves: matrices at their products; states, caches and vectors where they are declared or prefetched."""
+    model = program.instance.model
+    asked = {(x.kind, x.what): x.span for x in program.schedule.prefetches}
+    found: Found = {product.name: product.span for product in program.products.values()}
+    found |= {state.name: state.span for state in model.states.values()}
+    vectors = next((x.span for x in program.schedule.prefetches if x.kind == "vectors"), None)
+    for copy in program.copies.values():
+        state = model.states.get(copy.name.partition(" ")[2])
+        of = model.parts[copy.part] if copy.part else model.steps[""]
+        found[copy.name] = state.span if state is not None else vectors or of.span
+    for ring in program.caches.values():
+        cache = model.states.get(ring.caches[0])
+        declared = None if cache is None else cache.span
+        found[f"cache {ring.part}"] = found[f"{ring.part}.cache"] = asked.get(("cache", ring.part)) or declared
+    found |= {f"experts of {bank.part}": bank.span for bank in program.banks.values()}
+    found |= {ring.name: ring.span for ring in program.rings.values()}
+    for op, _ in runs(program):
+        if isinstance(op, p.Lookup) and isinstance(op.index, m.Input):
+            found[op.table] = op.index.span
+        elif isinstance(op, p.Emit):
+            found[op.output] = program.buffers[op.buffer].span
+    return found
