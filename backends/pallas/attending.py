@@ -10,6 +10,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from ...dsl.program import ir as p
+from ...dsl.program.attention import ATTENDED
 from . import places, transfers
 from .core import Core, following
 from .ops import attend as attention
@@ -48,7 +49,7 @@ def attend(op: p.Attend, core: Core) -> None:
         transfers.wait_tile(ring, slot, core)
         held = [core.refs[name].at[slot] for name in ring.buffers]
         keys, values = (held, held[0]) if latent else (held[:1], held[1])
-        so_far = attention.tile(so_far, [q[row] for q in queries], keys, values, number * ring.tile, at[row], scale)
+        so_far = _see(so_far, [q[row] for q in queries], keys, values, number * ring.tile, at[row], scale)
 
         @pl.when(i + ring.slots < total)
         @jax.named_scope(places.next_scope(op))
@@ -63,6 +64,17 @@ def attend(op: p.Attend, core: Core) -> None:
         return following(slot, ring.slots), so_far
 
     lax.fori_loop(0, total, jax.named_scope(places.tiles_scope(op))(tile), (jnp.int32(0), own(0)))
+
+
+def _see(so_far: attention.Running, queries: list[jax.Array], keys: list[Any], values: Any, start: Scalar,
+         position: Scalar, scale: float) -> attention.Running:  # fmt: skip
+    """A tile of a cache, always by as many positions, so that what is moved together changes no bit."""
+    length = values.shape[1]
+    for at in range(0, length, ATTENDED):
+        part = pl.ds(at, min(ATTENDED, length - at))
+        k, v = [key.at[:, part] for key in keys], values.at[:, part]
+        so_far = attention.tile(so_far, queries, k, v, start + at, position, scale)
+    return so_far
 
 
 def _attend_consecutive(op: p.Attend, core: Core) -> None:
@@ -95,7 +107,7 @@ def _attend_consecutive(op: p.Attend, core: Core) -> None:
         transfers.wait_tile(ring, slot, core)
         held = [core.refs[name].at[slot] for name in ring.buffers]
         keys, values = (held, held[0]) if latent else (held[:1], held[1])
-        so_far = attention.tile(so_far, asked, keys, values, i * ring.tile, start, scale)
+        so_far = _see(so_far, asked, keys, values, i * ring.tile, start, scale)
 
         @pl.when(i + ring.slots < total)
         def _() -> None:

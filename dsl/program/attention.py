@@ -11,8 +11,10 @@ from .frame import Frame
 from .products import loops
 from .sums import complete, number
 
+# So many positions are attended to at once; tiles of as many, or of several times as many, change no bit.
+ATTENDED = 256
 # Caches that no schedule line prefetches go through so many slots of so many positions.
-TILE_TOKENS, TILE_SLOTS = 256, 2
+TILE_TOKENS, TILE_SLOTS = ATTENDED, 2
 
 
 def attend(call: m.Call, frame: Frame) -> Node:

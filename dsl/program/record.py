@@ -8,10 +8,12 @@ from typing import Any, get_args
 import attrs
 
 from ..model import ir as m
+from ..model.facts import Facts, same_operand
 from ..schedule.ir import Schedule
 from ..schedule.targets import padded_bytes
 from ..source import Span
 from . import ir as p
+from .attention import ATTENDED
 from .exchange import BufferNeed
 from .reads import ROW_BYTES, Moved, own_bytes, reads, runs, tapes, writes
 from .work import collective, exchange_set
@@ -61,9 +63,27 @@ def numerics(schedule: Schedule) -> list[tuple[str, str]]:
     found |= {("shard", f"{', '.join(axes)} : {', '.join(sizes)}"): None for axes, sizes in over.items()}
     found |= {("split", f"{x.weight} over {', '.join(x.axes)}"): None for x in schedule.splits.values()}
     found |= {("reduce", f"{x.value} (by = {x.by}, wire = {x.wire})"): None for x in schedule.reduces}
+    found |= {("stream", text): None for text in _apart(schedule)}
+    odd = [x for x in schedule.prefetches if x.tile is not None and x.tile % ATTENDED and x.tile < schedule.context]
+    found |= {("prefetch", f"{x.what}.cache (tile = {x.tile} tokens)"): None for x in odd}
     found |= {("form", f"{x.part}.cache = {x.value}"): None for x in schedule.forms}
     found |= {("store", f"{x.weight} as {x.codec}"): None for x in schedule.stores}
     return list(found)
+
+
+def _apart(schedule: Schedule) -> list[str]:
+    """Weights of one operand that a stream does not fuse: other blocks of columns may sum in another order."""
+    facts, found = Facts(schedule.model), []
+    operands = {(made.place, made.weight): made.operand for made in facts.products}
+    for stream in schedule.streams:
+        for place, groups in stream.lines:
+            for i, one in enumerate(groups):
+                for other in groups[i + 1 :]:
+                    pair = [operands.get((place, group.weights[0])) for group in (one, other)]
+                    if pair[0] is not None and pair[1] is not None and same_operand(*pair):
+                        names = ["+".join(w.split(".")[-1] for w in group.weights) for group in (one, other)]
+                        found.append(f"{place} : {names[0]} apart from {names[1]}")
+    return found
 
 
 def collectives(program: p.Program) -> list[dict[str, Any]]:

@@ -13,11 +13,13 @@ import pytest
 from helpers.definitions import FOLDER, changed, text
 
 from mks.dsl.commands import cli
+from mks.dsl.compile import check_source
 from mks.dsl.program.ir import Op, Program
 from mks.dsl.program.lower import lower
 from mks.dsl.program.reads import reads, runs, tapes, writes
-from mks.dsl.program.record import record
+from mks.dsl.program.record import numerics, record
 from mks.dsl.program.words import WIDTH, words
+from mks.dsl.source import Source
 
 GOLDEN = Path(__file__).parent / "golden"
 PLANNED = ("qwen3", "qwen38", "smollm2")
@@ -256,3 +258,20 @@ def test_plan_at_other_sizes(capsys: pytest.CaptureFixture[str]) -> None:
     """Sizes count."""
     assert cli.main(["plan", str(FOLDER / "smollm2.mks"), "--size", "layers=2"]) == 0
     assert "layers   0 .. 2\n" in capsys.readouterr().out
+
+
+def test_what_may_change_bits_is_listed() -> None:
+    """Weights of one operand that are not fused, and tiles that are not whole steps of attention."""
+    text = (
+        "schedule odd for smollm2 {\n  target v5e 1x1\n  context 2048\n"
+        "  stream s {\n    slots = 4\n    slot = 2560 KiB\n    attention : wq, (wk, wv), wo\n  }\n"
+        "  prefetch attention.cache  at attention.start  (tile = 384 tokens, slots = 2)\n}\n"
+    )
+    path = Path(__file__).parents[3] / "models" / "smollm2.mks"
+    found = check_source(Source("odd.mks", path.read_text() + text))
+    schedule = found.schedules["smollm2", "odd"]
+    assert schedule is not None
+    assert numerics(schedule) == [
+        ("stream", "attention : wq apart from wk+wv"),
+        ("prefetch", "attention.cache (tile = 384 tokens)"),
+    ]
