@@ -70,6 +70,7 @@ MOVED = {
         "vectors before the layer": "prefetch vectors at previous layer\n",
         "a cache at the start, one slot": tiles("attention", "attention.start", 1),
         "a cache at the start, three slots": tiles("attention", "attention.start", 3),
+        "a cache in longer tiles": "prefetch attention.cache at attention.start (tile = 512 tokens, slots = 1)\n",
         "a cache after a value": tiles("attention", "after attention.x", 2),
         "a weight at the start": "prefetch mlp.down at mlp.start\n",
         "a weight before a value": "prefetch mlp.down at before mlp.a\n",
@@ -102,6 +103,7 @@ MOVED = {
 ALL = [(shares, name) for shares, constructs in MOVED.items() for name in constructs]
 QUICK = [
     ("dense", "3 slots", "f32"), ("dense", "everything", "bf16"), ("dense", "a weight before a value", "f32"),
+    ("dense", "a cache in longer tiles", "f32"),
     ("delta", "everything", "f32"), ("moe on two", "everything", "f32"),
 ]  # fmt: skip
 SLOW = [(shares, name, working) for (shares, name), working in product(ALL, ("f32", "bf16"))
