@@ -24,20 +24,23 @@ font:14px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue","DejaVu
 h1{font-size:1.35rem;margin:0 0 .25rem}h2{font-size:1.05rem;margin:2rem 0 .5rem}p{margin:.25rem 0;color:var(--soft)}
 dl{display:flex;flex-wrap:wrap;gap:.5rem 2.5rem;margin:1rem 0}dt{color:var(--soft);font-size:.8rem}
 dd{margin:0;font-size:1.2rem;font-weight:600;font-variant-numeric:tabular-nums}
-figure{margin:1rem 0;overflow-x:auto}figure svg{display:block;max-width:100%;height:auto;min-width:900px}
+figure{margin:1rem 0;overflow-x:auto}figure svg{display:block;width:100%;max-width:1480px;height:auto;min-width:900px}
 .columns{display:grid;grid-template-columns:minmax(0,1fr);gap:0 2rem}
-@media (min-width:1300px){.columns{grid-template-columns:minmax(0,2fr) minmax(0,5fr)}}
+@media (min-width:1300px){.columns{grid-template-columns:minmax(0,3fr) minmax(0,8fr)}}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th{font-weight:600;text-align:left;color:var(--soft);font-size:.8rem}
 td,th{padding:.12rem .5rem;border-bottom:1px solid var(--line);vertical-align:top}
-.n{text-align:right;white-space:nowrap}td.why{color:var(--soft);font-size:.8rem}tr.sum td{font-weight:600}
+.n{text-align:right;white-space:nowrap}td small{display:block;color:var(--soft);font-size:.75rem;line-height:1.3}
 table.source{font-size:12.5px}table.source td{border:0;padding:0 .5rem;white-space:nowrap}
 .source td.code,.source td.at{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
-.source td.code{white-space:pre;tab-size:2;width:100%}.source td.at{color:var(--soft);text-align:right}
+.source td.code{white-space:pre;tab-size:2}.source th{width:1px}.source th:last-child{width:auto}
+.source td.at{color:var(--soft);text-align:right}
 .source tr.costs{background:var(--sunk)}
 .bar{display:flex;width:90px;height:.8em;margin-top:.3em}.bar i{display:block;height:100%}
+details summary{cursor:pointer;color:var(--soft);padding:.3rem .5rem}
 .bar .c{background:var(--compute)}.bar .w{background:var(--wait)}
 """
+_LEAST = 1 / 400  # of a memory's total: lines below it are folded
 
 
 def page(made: Prediction) -> str:
@@ -71,30 +74,40 @@ def _figures(made: Prediction, counted: Bill) -> str:
     said = [("step", f"{made.step * 1e3:.3f} ms"), ("time of its bytes", f"{made.floor * 1e3:.3f} ms"),
             ("HBM used", f"{made.used:.1%}"), ("from and to HBM", f"{made.bytes / 1e9:.3f} GB"),
             ("the core waits", f"{waits * 1e3:.3f} ms"), ("sent over links", f"{sent / 1e6:.3g} MB"),
-            ("VMEM at the peak", mib(counted.total)), ("of", mib(counted.limit))]  # fmt: skip
+            ("VMEM at the peak", f"{mib(counted.total)} of {mib(counted.limit)}")]  # fmt: skip
     return f"<dl>{''.join(f'<div><dt>{name}</dt><dd>{value}</dd></div>' for name, value in said)}</dl>"
 
 
 def _bill(counted: Bill) -> Iterator[str]:
     yield "<h2>Bill</h2>"
-    vmem = f"VMEM, at its peak{f' in {counted.peak}' if counted.peak else ''}"
+    vmem = f"VMEM{f', at its peak in {counted.peak}' if counted.peak else ''}"
     memories = ((vmem, counted.lines, counted.total, counted.limit, _size),
                 ("SMEM", counted.smem, counted.scalars, counted.smem_limit, _size),
                 ("semaphores", counted.semaphores, sum(x.bytes for x in counted.semaphores), None, _size),
                 ("HBM", counted.hbm, counted.held, counted.hbm_limit, gib))  # fmt: skip
     for name, lines, total, limit, sized in memories:
-        yield f'<div class="scroll"><table><tr><th>{escape(name)}</th><th class="n">bytes</th><th></th></tr>'
-        yield from (_row(line, sized(line.bytes)) for line in lines)
-        of = "" if limit is None else f"of {sized(limit)}"
-        yield f'<tr class="sum"><td>total</td><td class="n">{sized(total)}</td><td>{of}</td></tr></table></div><br>'
+        of = "" if limit is None else f" of {sized(limit)}"
+        yield f'<table><tr><th>{escape(name)}</th><th class="n">{sized(total)}{of}</th></tr>'
+        shown = [line for line in lines if line.bytes >= _LEAST * total and name != "semaphores"]
+        yield from (_row(line, sized(line.bytes)) for line in shown)
+        yield "</table>"
+        rest = [line for line in lines if line not in shown]
+        if rest:
+            size = sized(sum(line.bytes for line in rest))
+            yield f"<details><summary>{len(rest)} {'smaller' if shown else 'small'} ones, {size}</summary><table>"
+            yield from (_row(line, sized(line.bytes)) for line in rest)
+            yield "</table></details>"
+        yield "<br>"
 
 
 def _row(line: Line, size: str) -> str:
     why = f"{line.why}; {line.place}" if line.place else line.why
-    return f'<tr><td>{escape(line.name)}</td><td class="n">{size}</td><td class="why">{escape(why)}</td></tr>'
+    return f'<tr><td>{escape(line.name)}<small>{escape(why)}</small></td><td class="n">{size}</td></tr>'
 
 
 def _size(size: int) -> str:
+    if size < 1 << 10:
+        return f"{size} B"
     return mib(size) if size >= 1 << 17 else f"{size / 1024:.2f} KiB"
 
 
@@ -118,7 +131,8 @@ def _sources(made: Prediction) -> Iterator[str]:
 
 
 def _lines(source: Source, found: Costs, made: Prediction, longest: float) -> Iterable[str]:
-    for number in range(1, len(source.text.splitlines()) + 1):
+    count = len(source.line_starts) - source.text.endswith("\n")
+    for number in range(1, count + 1):
         code = f'<td class="at">{number}</td><td class="code">{escape(source.line(number))}</td>'
         cost = found.get((source, number))
         if cost is None:

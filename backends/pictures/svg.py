@@ -9,11 +9,11 @@ from attrs import frozen
 
 FONT = 11
 _FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', Arial, sans-serif"
-_EM = 0.60  # a letter's width, on average and rather too wide
+_EM = 0.57  # a letter's width, on average and rather too wide
 
 # Parts of a model, told apart by hue in light and in dark.
 _PARTS = (
-    ("#2f6fb5", "#5b9de0"), ("#1d8a6b", "#3fb893"), ("#b0741a", "#d9a040"), ("#8a4fa8", "#b884d6"),
+    ("#2f6fb5", "#5b9de0"), ("#187a5e", "#3fb893"), ("#9a6512", "#d9a040"), ("#8a4fa8", "#b884d6"),
     ("#4c7d1f", "#86b84f"), ("#b34a78", "#dd7fa8"), ("#2c8a9c", "#55b7ca"), ("#7d6a4a", "#b09d7c"),
 )  # fmt: skip
 PARTS = len(_PARTS)

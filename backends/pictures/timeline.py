@@ -149,9 +149,11 @@ def _drawn(
 
 
 def _label(said: str, left: float, right: float, base: float, classes: str, size: float = svg.FONT) -> Iterator[str]:
-    """In the middle of what is wide enough for it."""
-    if right - left > wide(said, size) + 4:
-        yield text((left + right) / 2, base, said, classes, "middle")
+    """In the middle of what is wide enough for it, without its place if need be."""
+    for each in (said, said.rpartition(".")[2]):
+        if right - left > wide(each, size) + 4:
+            yield text((left + right) / 2, base, each, classes, "middle")
+            return
 
 
 def _axis(window: Window, scale: float, top: float, bottom: float) -> Iterator[str]:
