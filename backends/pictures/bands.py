@@ -14,7 +14,7 @@ from .windows import places
 
 type Spans = tuple[tuple[float, float], ...]
 MESSAGES = "messages of "
-_LEAST = 1 / 250  # of the limit: lines below it are one band of their group
+_LEAST = 1 / 200  # of the peak: lines below it are one band of their group
 
 
 @frozen
@@ -40,8 +40,8 @@ def bands(made: Prediction, bill: Bill) -> tuple[Band, ...]:
     during = _during(made)
     found = []
     for part, lines in groups.items():
-        large = [line for line in lines if line.bytes >= bill.limit * _LEAST]
-        small = [line for line in lines if line.bytes < bill.limit * _LEAST]
+        large = [line for line in lines if line.bytes >= bill.total * _LEAST]
+        small = [line for line in lines if line.bytes < bill.total * _LEAST]
         found += [Band(line.name, part, line.bytes, (line,), during(line)) for line in large]
         if small:
             several = f"{len(small)} small ones{'' if part else ' of the whole step'}"

@@ -15,6 +15,7 @@ from .windows import Window, columns, hues, places
 WIDTH = 1240.0
 _LEFT, _RIGHT, _TOP, _HIGH = 60.0, 340.0, 100.0, 460.0
 _COLUMNS = "across, the step in brief, each column to its own scale of time"
+_SHARE = 0.3  # of the limit: a peak below it has a scale of its own
 _APART, _NARROW, _LETTERS = 6.0, 70.0, 36
 
 
@@ -23,7 +24,7 @@ def memory(made: Prediction) -> Drawing:
     program = made.program
     counted = bill(program)
     found, hue = bands(made, counted), hues(program)
-    up = _HIGH / (1.06 * max(counted.limit, counted.total))
+    up = _HIGH / _most(counted)
     base = _TOP + _HIGH
     head = (f"VMEM: {program.schedule.name} of {program.schedule.model.name}, {program.rows} "
             f"row{'s' * (program.rows > 1)}")  # fmt: skip
@@ -52,6 +53,11 @@ def memory(made: Prediction) -> Drawing:
     about = (f"Each buffer in VMEM as a band over the step, grouped by the part that it is for: pale where it is "
              f"reserved, strong where it is in use. {total}.")  # fmt: skip
     return Drawing("memory", WIDTH, base + 40, head, about, "\n".join(body))
+
+
+def _most(counted: Bill) -> float:
+    """Bytes up to where the scale reaches: the limit and somewhat more, or less where that would dwarf all bands."""
+    return 1.06 * max(counted.limit, counted.total) if counted.total > _SHARE * counted.limit else 1.4 * counted.total
 
 
 def _legend() -> list[str]:
@@ -121,7 +127,7 @@ def _place(
 
 
 def _scale(counted: Bill, up: float, base: float) -> list[str]:
-    most = max(counted.limit, counted.total)
+    most = int(_most(counted))
     each = next(n for n in (1, 2, 4, 8, 16, 32, 64, 128) if most / (n << 20) <= 9) << 20
     found = []
     for size in range(0, most + 1, each):
@@ -134,12 +140,14 @@ def _scale(counted: Bill, up: float, base: float) -> list[str]:
 def _peak(counted: Bill, up: float, base: float) -> list[str]:
     """The limit and the peak as lines with their values: the one to the right, the other to the left."""
     right = WIDTH - _RIGHT
-    limit, peak = base - counted.limit * up, base - counted.total * up
+    beyond = counted.limit > _most(counted)
+    limit, peak = _TOP + 18 if beyond else base - counted.limit * up, base - counted.total * up
+    said = f"limit {mib(counted.limit)}{', far above' * beyond}"
     where = f" in {counted.peak}" if counted.peak else ""
     return [
-        svg.line(_LEFT, limit, right + 6, limit, "s-wait", 1.5),
+        svg.line(_LEFT, limit, right + 6, limit, f"s-wait{' dash' * beyond}", 1.5),
         svg.line(_LEFT, peak, right + 6, peak, "s-ink dash", 1.5),
-        text(right - 4, limit - 5, f"limit {mib(counted.limit)}", "f-wait head halo", "end"),
+        text(right - 4, limit - 5, said, "f-wait head halo", "end"),
         text(_LEFT + 5, peak - 5, f"peak {mib(counted.total)}{where}", "f-ink head halo"),
     ]
 
