@@ -99,7 +99,8 @@ def _buffers(program: p.Program) -> list[Line]:
     asked = {name: said.get(("cache", ring.part)) for ring in program.caches.values() for name in ring.buffers}
     for copy in program.copies.values():
         array = program.arrays.get(copy.name)
-        asked[copy.buffer] = said.get((array.kind, copy.part or "")) if array is not None else None
+        kind = "" if array is None else array.kind
+        asked[copy.buffer] = said.get((kind, kind if kind == "vectors" else copy.part or ""))
     found = []
     for b in program.buffers.values():
         size, why, span = padded_bytes(b.shape, b.dtype), f"{b.dtype} {list(b.shape)}", asked.get(b.name) or b.span

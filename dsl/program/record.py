@@ -79,8 +79,8 @@ def _apart(schedule: Schedule) -> list[str]:
         for place, groups in stream.lines:
             for i, one in enumerate(groups):
                 for other in groups[i + 1 :]:
-                    pair = [operands.get((place, group.weights[0])) for group in (one, other)]
-                    if pair[0] is not None and pair[1] is not None and same_operand(*pair):
+                    mine, theirs = (operands.get((place, group.weights[0])) for group in (one, other))
+                    if mine is not None and theirs is not None and same_operand(mine, theirs):
                         names = ["+".join(w.split(".")[-1] for w in group.weights) for group in (one, other)]
                         found.append(f"{place} : {names[0]} apart from {names[1]}")
     return found

@@ -58,11 +58,12 @@ def test_the_peak_is_where_an_op_takes_most_room() -> None:
 
 
 def test_lines_show_what_asks_for_them() -> None:
-    """A cache's tiles and an early state are the prefetch line's, a ring is its `slots`."""
+    """A cache's tiles, an early state and vectors are the prefetch line's, a ring is its `slots`."""
     words = {line.name: line.span and line.span.text for line in bill(lowered("qwen38", 1)).lines}
     assert words["stream dense"] == "slots = 14"
     assert str(words["tiles of attention.keys"]).startswith("prefetch attention.cache")
     assert str(words["state delta.S"]).startswith("prefetch delta.state")
+    assert str(words["vectors mlp"]).startswith("prefetch vectors")
 
 
 def test_other_memories_have_lines_too() -> None:
