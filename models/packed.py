@@ -85,7 +85,7 @@ def open_packed(folder: str | Path) -> Packed:
         complete = [file["name"] for file in said["files"]] == names and all(
             file["crc32"].keys() == arrays.keys() for file in said["files"]
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as e:
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as e:
         raise _error("E432", f"the manifest of `{folder}` is not whole", notes=(f"{type(e).__name__}: {e}",)) from None
     program = lower(schedule, instance, schedule.rows[0], plain)
     if layout.fingerprint(program) != said["layout"]:

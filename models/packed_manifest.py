@@ -108,7 +108,7 @@ def sizes(instance: Instance) -> dict[str, Any]:
 
 
 def overrides(said: Mapping[str, Any], model: Model) -> dict[str, Value]:
-    """The values again. Raises `ValueError` or `TypeError` for what are none."""
+    """The values again. Raises `ValueError`, `TypeError` or `ZeroDivisionError` for what are none."""
     found: dict[str, Value] = {}
     for name, value in said.items():
         if name not in model.lists:

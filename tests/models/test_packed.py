@@ -166,3 +166,17 @@ def test_manifests_of_any_kind_never_raise(sound: Path, data: st.DataObject) -> 
             verify(open_packed(sound))
     finally:
         path.write_text(text)
+
+
+def test_a_size_over_zero(sound: Path) -> None:
+    """A fraction that is none is said like any other damage."""
+    path = sound / "manifest.json"
+    text = path.read_text()
+    said = json.loads(text)
+    path.write_text(json.dumps(said | {"sizes": said["sizes"] | {"d": "0/0"}}))
+    try:
+        with pytest.raises(MksError) as refused:
+            open_packed(sound)
+    finally:
+        path.write_text(text)
+    assert [d.code for d in refused.value.diagnostics] == ["E432"]

@@ -1,0 +1,158 @@
+"""What a Program is about: rooms, tapes, products, caches, experts and exchanges; shapes are those of one core."""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+
+from ..source import Span
+from .expert_layout import ExpertLayout
+from .tiles import Tiling
+
+
+@frozen
+class Buffer:
+    """Room in a core's fast memory. `place` is the part or step whose values it holds, `""` through the whole call."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    place: str
+    span: Span | None = field(default=None, repr=False, eq=False)
+
+
+@frozen
+class View:
+    """Where a value of `shape` lies: from `start` on in each of a buffer's rows.
+
+    A `transposed` matrix lies line by line of its last axis, each line from whole lanes on.
+    """
+
+    buffer: str
+    start: int
+    shape: tuple[int, ...]
+    transposed: bool = False
+
+
+@frozen
+class Ring:
+    """`slots` buffers of `rows` tape rows that a tape's transfers pass through in turn.
+
+    A ring that is `ahead` is filled before the first use and kept full; the others start a transfer at its use.
+    """
+
+    name: str
+    slots: int
+    rows: int
+    ahead: bool
+    span: Span | None = field(default=None, repr=False, eq=False)
+
+
+@frozen
+class Product:
+    """Weights that multiply one operand, side by side: `widths` are their rows on one core, `tiling` that of all.
+
+    `operand` and `result` are buffers, `[rows, inputs]` and f32 `[rows, outputs]`. With a `piece` (`absorb`, `expand`)
+    it is one product for each head, with that piece of the weight, and both begin with an axis of heads.
+    """
+
+    name: str
+    place: str
+    weights: tuple[str, ...]
+    widths: tuple[int, ...]
+    dtype: str
+    tiling: Tiling
+    ring: str
+    operand: str
+    result: str
+    span: Span = field(repr=False, eq=False)
+    piece: str = ""
+
+
+@frozen
+class Copy:
+    """An array in HBM, one entry for each layer that runs `part`, and the buffer that holds `slots` of its entries."""
+
+    name: str
+    part: str | None
+    array: str
+    buffer: str
+    slots: int
+
+
+@frozen
+class CacheRing:
+    """Tiles of `tile` positions of a part's caches, in `slots` buffers each.
+
+    `caches` are keys and values; or, of latent attention, latents and common channels.
+    """
+
+    name: str
+    part: str
+    caches: tuple[str, ...]
+    buffers: tuple[str, ...]
+    tile: int
+    slots: int
+
+
+@frozen
+class Piece:
+    """Of what is gathered, the `width` columns from `start` on of each core, and the buffer where all cores' come."""
+
+    result: str
+    start: int
+    width: int
+
+
+@frozen
+class Exchange:
+    """A collective of `kind` `sum`, `gather` or `argmax`; `by` and `wire` as in the schedule.
+
+    Each core gives `width` columns from `first` on of the buffer `value`, `[rows, n]`. A sum completes `result`; what
+    is gathered goes to `pieces`.
+    """
+
+    name: str
+    kind: str
+    by: str
+    wire: str
+    axes: tuple[str, ...]
+    value: str
+    result: str
+    first: int
+    width: int
+    span: Span = field(repr=False, eq=False)
+    pieces: tuple[Piece, ...] = ()
+
+
+@frozen
+class Bank:
+    """The experts of a part on one core: `count` in HBM, each as `layout` says, and `slots` for those that are chosen.
+
+    `products` are the weights multiplied together, the innermost first; `routes` is the buffer of all experts'
+    weights. A row chooses `top`, and all rows at most `most` of this core's. Experts are shared out over `axes` of the
+    mesh.
+    """
+
+    name: str
+    part: str
+    array: str
+    slots: int
+    products: tuple[tuple[str, ...], ...]
+    layout: ExpertLayout
+    routes: str
+    count: int
+    top: int
+    most: int
+    axes: tuple[str, ...]
+    span: Span = field(repr=False, eq=False)
+
+
+@frozen
+class Array:
+    """An operand or output of one core in HBM; `layers` says that it has an entry for each layer of its part."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str
+    part: str | None = None
