@@ -16,6 +16,7 @@ from ...dsl.model import ops as registry
 from ...dsl.model.shapes import Shape
 from ...dsl.program import ir as p
 from ...dsl.program import work
+from ...dsl.program.vectors import ROW
 from . import ops
 from .core import Core, when
 from .ops.causal_conv import after_each
@@ -163,8 +164,8 @@ def read(name: str, core: Core) -> jax.Array:
     """A named value, in f32 unless it is of integers."""
     view = core.program.views.get(f"{core.place}.{name}") or core.program.views[name]
     buffer, ref = core.program.buffers[view.buffer], core.held(view.buffer)
-    if name.startswith("@") and buffer.dtype == "int32":
-        return _row_of_table(name[1:], view, ref, core)
+    if name.startswith(ROW):
+        return _row_of_table(name.removeprefix(ROW), view, ref, core)
     if len(view.shape) == 1 and len(buffer.shape) == 2:
         value = columns(ref, view.start, view.shape[0])
     else:

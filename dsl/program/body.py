@@ -16,7 +16,7 @@ from .frame import Frame, Mark, Ops, names_of
 from .products import matmul
 from .sums import axes, complete, norm_of_share, scattered
 from .values import Split, linear, whole
-from .vectors import is_table
+from .vectors import ROW, is_table
 
 
 def lower_body(build: Build, place: str, statements: tuple[m.Assign | m.Write, ...]) -> Ops:
@@ -225,7 +225,7 @@ def _mix(node: m.Call, frame: Frame) -> Node:
 def _lookup(call: m.Call, frame: Frame) -> Split:
     table, index = call.args
     assert isinstance(table, m.WeightRef)
-    build, name = frame.build, f"row of {table.name}"
+    build, name = frame.build, f"{ROW}{table.name}"
     declared = build.schedule.model.weights[table.name]
     share, width = build.shares.weight_shape(declared)
     dtype = build.dtype(declared.type)
@@ -236,11 +236,11 @@ def _lookup(call: m.Call, frame: Frame) -> Split:
     words = -(-width // (256 if dtype == "bf16" else 128)) * 128
     if name not in build.buffers:
         build.buffer(name, (build.rows, 1, words), "int32", "", call.span)
-        build.views[f"@{table.name}"] = p.View(name, 0, (width,))
+        build.views[name] = p.View(name, 0, (width,))
         build.arrays[f"table {table.name}"] = p.Array(f"table {table.name}", (share, 1, words), "int32", "table")
     cut = share != build.shares.instance.length(declared.shape[0])
     frame.ops.append(p.Lookup(f"table {table.name}", index, name, share if cut else None))
-    local = frame.local(f"@{table.name}", call.type, call)
+    local = frame.local(name, call.type, call)
     return Split(local, None, axes(frame)) if cut else whole(local)
 
 

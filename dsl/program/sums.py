@@ -11,7 +11,7 @@ from . import ir as p
 from .build import LANES, cannot
 from .frame import Frame
 from .values import Split
-from .vectors import is_table
+from .vectors import ROW
 
 
 def complete(split: Split, type_: Type, frame: Frame) -> Node:
@@ -32,8 +32,8 @@ def complete(split: Split, type_: Type, frame: Frame) -> Node:
 def _unsaid(split: Split, frame: Frame) -> tuple[str, str]:
     """A row of a table is on one core only: its own type loses nothing on the way, and there is no hurry."""
     build, node = frame.build, split.partial
-    if isinstance(node, m.Local) and is_table(build, node.name.removeprefix("@")) and split.scaled is None:
-        dtype = build.dtype(build.schedule.model.weights[node.name.removeprefix("@")].type)
+    if isinstance(node, m.Local) and node.name.startswith(ROW) and split.scaled is None:
+        dtype = build.dtype(build.schedule.model.weights[node.name.removeprefix(ROW)].type)
         return "scatter_gather", dtype
     return "direct", "f32"
 

@@ -9,6 +9,8 @@ from ..model.expressions import walk
 from . import ir as p
 from .build import LANES, STEP, Build
 
+ROW = "row of "  # and a table's name: what was looked up
+
 
 def vectors(build: Build, place: str) -> None:
     """One row of f32 in HBM for each layer with all that a place reads besides its products' matrices."""

@@ -18,12 +18,14 @@ from mks.dsl.schedule.ir import Schedule
 from mks.dsl.source import Source
 
 MODELS = Path(__file__).parents[3] / "models"
-# A short model, for one row; what is searched is the same.
+# A short model, for one row, with rings that are too short: what is searched is the same, and there is much to gain.
 TEXT = (
     (MODELS / "qwen38.mks")
     .read_text("utf-8")
     .replace("size layers   = 64", "size layers   = 4")
     .replace("rows 1, 2, 4, 8", "rows 1")
+    .replace("slots = 14", "slots = 12")
+    .replace("tile = 1024 tokens, slots = 8", "tile = 256 tokens, slots = 3")
 )
 
 
@@ -97,7 +99,6 @@ def test_the_tuned_model_of_64_layers_comes_near_its_floor() -> None:
     text = (MODELS / "qwen38.mks").read_text("utf-8")
     for old, new in (
         ("slots = 14", "slots = 18"),
-        ("slots = 3)", "slots = 6)"),
         ("(by = scatter_gather, wire = bf16)", "(by = direct, wire = bf16)"),
     ):
         assert text.count(old) == 1
