@@ -34,10 +34,10 @@ class Spills:
 
 
 _BY_TARGET = {
-    "v5e": Spills(10, 6, 34, 26, 20),
-    "v5p": Spills(10, 6, 34, 26, 20),
-    "v6e": Spills(10, 95, 150, 26, 20),
-    "tpu7x": Spills(10, 95, 290, 26, 20),
+    "v5e": Spills(10, 6, 36, 26, 20),
+    "v5p": Spills(10, 6, 36, 26, 20),
+    "v6e": Spills(10, 95, 165, 26, 20),
+    "tpu7x": Spills(10, 80, 290, 26, 20),
 }
 
 

@@ -106,13 +106,13 @@ def test_every_value_that_is_proposed_fits() -> None:
 
 def test_fewer_rows_are_proposed() -> None:
     """A ring that is too deep for eight rows is not for four."""
-    _, sink = reported("qwen38", ("slots = 14", "slots = 19"))
+    _, sink = reported("qwen38", ("slots = 14", "slots = 20"))
     (refusal,) = sink.found
     assert refusal.code == "E301"
     (rows,) = (help_ for help_ in refusal.helps if help_.startswith("rows"))
     fits = rows.split(" fits")[0].removeprefix("rows = ")
     fewer = [each for each in ("1", "2", "4") if int(each) <= int(fits)]
-    edits = (("slots = 14", "slots = 19"), ("rows 1, 2, 4, 8", f"rows {', '.join(fewer)}"))
+    edits = (("slots = 14", "slots = 20"), ("rows 1, 2, 4, 8", f"rows {', '.join(fewer)}"))
     assert not reported("qwen38", *edits)[1].found
 
 
