@@ -104,6 +104,8 @@ def _turns(call: m.Call, program: p.Program) -> tuple[str, ...]:
 
 def _states(call: m.Call, program: p.Program) -> list[tuple[str, bool]]:
     """The buffers of states among a call's operands, and whether it changes them in place."""
+    if not any(isinstance(arg, m.StateRef) for arg in call.args):
+        return []
     op = registry.find(call.op)
     parameters = op.parameters if op is not None else ()
     updated = op.updates if op is not None else ()

@@ -295,11 +295,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("mks 0.")
 
 
-def test_check_starts_without_heavy_imports() -> None:
+@pytest.mark.parametrize("path", [SMALL, str(FOLDER / "kimi_k3.mks")])
+def test_check_starts_without_heavy_imports(path: str) -> None:
     """Checking a definition imports neither JAX nor numpy nor rich, and looks for no other packages."""
     heavy = "jax numpy rich importlib.metadata uvicorn starlette hypothesis"
     script = (
-        f"import sys; from mks.dsl.commands.cli import main; status = main(['check', {SMALL!r}]);"
+        f"import sys; from mks.dsl.commands.cli import main; status = main(['check', {path!r}]);"
         f"print([m for m in '{heavy}'.split() if m in sys.modules], status)"
     )
     child = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=True)
@@ -308,7 +309,7 @@ def test_check_starts_without_heavy_imports() -> None:
 
 
 def test_check_is_quick() -> None:
-    """The whole process that checks the largest definition takes 0.3 s of a processor, twice that on a busy machine."""
+    """The whole process that checks the largest definition takes 0.4 s of a processor, half more on a busy machine."""
     used = []
     for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -320,7 +321,7 @@ def test_check_is_quick() -> None:
 
 
 @pytest.mark.slow
-def test_check_takes_less_than_four_tenths_of_a_second() -> None:
+def test_check_takes_less_than_half_a_second() -> None:
     """The same by the clock; needs a machine that does nothing else."""
     taken = []
     for _ in range(9):
@@ -328,7 +329,7 @@ def test_check_takes_less_than_four_tenths_of_a_second() -> None:
         assert mks("check", str(FOLDER / "kimi_k3.mks")).returncode == 0
         taken.append(time.perf_counter() - start)
 
-    assert min(taken) < 0.4
+    assert min(taken) < 0.5
 
 
 def test_files_with_any_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
