@@ -148,14 +148,14 @@ def compile_ahead(
     with jax.sharding.use_abstract_mesh(machine.abstract_mesh(axes)):
         lowered = fresh.trace(*arguments).lower(lowering_platforms=("tpu",))
         between = time.perf_counter()
-        with _not_kept():
+        with not_kept():
             executable = lowered.compile()
     end = time.perf_counter()
     return Compiled(executable, executable.as_text() or "", between - start, end - between, _memory(executable))
 
 
 @contextmanager
-def _not_kept() -> Iterator[None]:
+def not_kept() -> Iterator[None]:
     """Keep JAX's cache of compiled programs out of it: it would write this one, and cannot read it back."""
     name = "jax_persistent_cache_min_compile_time_secs"
     before = getattr(jax.config, name)

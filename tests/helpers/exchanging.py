@@ -31,6 +31,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, use_abstract_mesh
 
 from mks.backends.pallas import collectives
+from mks.backends.pallas.ahead import not_kept
 from mks.backends.pallas.peers import Cores, barrier, collective_id
 from mks.dsl.program import exchange as x
 from mks.dsl.schedule.targets import padded_bytes
@@ -216,7 +217,8 @@ def compiled(case: Case, topology: str) -> tuple[int, int]:
     given = [jax.ShapeDtypeStruct((len(devices), *s), d, sharding=sharding)
              for s, d in ((shape, jnp.float32), ((*shape[:2], 1), jnp.int32))]  # fmt: skip
     chip = AbstractDevice(device_kind=devices[0].device_kind, num_cores=devices[0].num_cores, platform="tpu")
-    with use_abstract_mesh(AbstractMesh(case.mesh, names, (AxisType.Auto,) * len(names), abstract_device=chip)):
+    whole = AbstractMesh(case.mesh, names, (AxisType.Auto,) * len(names), abstract_device=chip)
+    with use_abstract_mesh(whole), not_kept():
         done = (
             jax.jit(lambda *a: sharded(case, mesh, False)(*a))
             .trace(*given)

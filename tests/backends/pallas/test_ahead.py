@@ -104,10 +104,12 @@ jax.config.update("jax_compilation_cache_dir", sys.argv[1])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 from helpers.ahead import compile_local, local, shaped
+from helpers.mosaic import compile_for
 import jax.numpy as jnp
 def double(x, out):
     out[...] = x[...] * 2
 compile_local(lambda x: local(double, jax.ShapeDtypeStruct((8, 128), jnp.float32), x), shaped((8, 128)))
+compile_for("v5e", lambda x: x * 2, [jax.ShapeDtypeStruct((8, 128), jnp.float32)])
 print(jax.config.jax_persistent_cache_min_compile_time_secs)
 def other(x):
     return x * 2
