@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ..dsl.program.ir import Product, Program
 from ..dsl.program.tiles import WIDTH, Run, Tiling
 from .shares import share
+from .stored import DTYPES
 
 type Array = np.ndarray[Any, Any]
 # A whole weight of a layer (`None`: the model's own), by its qualified name.
 type Read = Callable[[str, int | None], Array]
-
-DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "int32": np.dtype(np.int32)}
 
 _ONCE = 4 << 20  # bytes of a table that are made at a time
 _PIECE = 8  # words that are moved together: the inputs of every tiling are whole pieces
@@ -120,11 +118,6 @@ def _one_head(tiles: Tiling) -> Tiling:
     return Tiling(tiles.inputs, tiles.outputs, tiles.bits, (one,))
 
 
-def product_rows(program: Program, product: Product, layer: int | None, read: Read, core: int) -> Array:
-    """The same, int32 `[product.tiling.rows, 512]`."""
-    return _filled((product.tiling.rows, WIDTH), product_blocks(program, product, layer, read, core))
-
-
 def owner(program: Program, weight: str, layer: int | None) -> int | None:
     """The layer that a weight used in `layer` is read for; `None` for one of the model."""
     return None if program.instance.model.weights[weight].part is None else layer
@@ -192,14 +185,3 @@ def table_blocks(program: Program, name: str, read: Read, core: int) -> Iterator
 def lookup_table(program: Program, name: str, read: Read, core: int) -> Array:
     """Rows of words, int32 `[entries, 1, words]`; of bf16 the first half of a row is in the low halves."""
     return _filled(program.arrays[name].shape, table_blocks(program, name, read, core))
-
-
-def packed(program: Program, read: Read, core: int) -> dict[str, Array]:
-    """Everything that one core reads, by the names of the Program's operands."""
-    found = {f"tape {ring}": tape(program, ring, read, core) for ring in program.rings}
-    for array in program.arrays.values():
-        if array.kind == "vectors":
-            found[array.name] = vectors(program, array.name, read, core)
-        elif array.kind == "table":
-            found[array.name] = lookup_table(program, array.name, read, core)
-    return found

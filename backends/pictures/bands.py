@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from attrs import field, frozen
 
 from ...dsl.program import ir as p
 from ...dsl.program.bill import Bill, Line
 from ..timeline.summary import Prediction
+from .lanes import Spans, joined
 from .windows import places
 
-type Spans = tuple[tuple[float, float], ...]
 MESSAGES = "messages of "
 _LEAST = 1 / 200  # of the peak: lines below it are one band of their group
 
@@ -96,14 +96,3 @@ def _during(made: Prediction) -> Callable[[Line], Spans]:
         return joined(ran[line.place]) if line.place else ((0.0, made.step),)
 
     return during
-
-
-def joined(spans: Iterable[tuple[float, float]]) -> Spans:
-    """What overlaps or touches is one."""
-    found: list[tuple[float, float]] = []
-    for start, stop in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(stop, found[-1][1])
-        else:
-            found.append((start, stop))
-    return tuple(found)

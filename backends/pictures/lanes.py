@@ -13,6 +13,8 @@ from ..timeline.simulate import Transfer
 from ..timeline.summary import Prediction
 from ..timeline.words import KINDS
 
+type Spans = tuple[tuple[float, float], ...]
+
 
 @frozen
 class Event:
@@ -67,16 +69,19 @@ def lanes(made: Prediction) -> tuple[Lane, ...]:
 
 def busy(transfers: Iterable[Transfer], latency: float) -> Iterator[Event]:
     """When bytes pass between HBM and VMEM: while any transfer is past its latency."""
-    at: list[float] | None = None
-    for start, stop in sorted((t.start + latency, t.stop) for t in transfers):
-        if at is not None and start <= at[1]:
-            at[1] = max(at[1], stop)
-            continue
-        if at is not None:
-            yield Event(at[0], at[1], "busy", Where("", None, "HBM"), "")
-        at = [start, stop] if stop > start else at
-    if at is not None:
-        yield Event(at[0], at[1], "busy", Where("", None, "HBM"), "")
+    for start, stop in joined((t.start + latency, t.stop) for t in transfers if t.stop > t.start + latency):
+        yield Event(start, stop, "busy", Where("", None, "HBM"), "")
+
+
+def joined(spans: Iterable[tuple[float, float]]) -> Spans:
+    """What overlaps or touches is one."""
+    found: list[tuple[float, float]] = []
+    for start, stop in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(stop, found[-1][1])
+        else:
+            found.append((start, stop))
+    return tuple(found)
 
 
 def _slots(program: p.Program, transfers: Iterable[Transfer]) -> Iterator[Lane]:

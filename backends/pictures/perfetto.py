@@ -17,7 +17,8 @@ def trace(made: Prediction, most: int = MOST) -> str:
     """The whole step, in microseconds, by ascending time. Of more than `most` events the shortest are left out."""
     program = made.program
     parts = Lane("parts", "part", "parts", tuple(places(made)))
-    found = [(number, lane, event) for number, lane in enumerate((parts, *lanes(made)), 1) for event in lane.events]
+    every = list(enumerate((parts, *lanes(made)), 1))
+    found = [(number, lane, event) for number, lane in every for event in lane.events]
     left_out = max(0, len(found) - most)
     if left_out:
         found = sorted(found, key=lambda each: each[2].start - each[2].stop)[:most]
@@ -25,7 +26,7 @@ def trace(made: Prediction, most: int = MOST) -> str:
     title = (f"{program.schedule.name} of {program.schedule.model.name}, {program.rows} rows at position "
              f"{made.position}, predicted")  # fmt: skip
     events = [_named("process_name", 0, title), *(
-        said for number, lane in enumerate((parts, *lanes(made)), 1)
+        said for number, lane in every
         for said in (_named("thread_name", number, lane.name), _sorted(number)))]  # fmt: skip
     if left_out:
         events.append(_named("process_labels", 0, f"{left_out} shortest events left out"))

@@ -7,8 +7,7 @@ from math import prod
 
 from ...dsl.model import ir as m
 from ...dsl.program import ir as p
-from ...dsl.program.reads import BYTES, ROW_BYTES
-from ...dsl.report.chance import distinct, largest_group
+from ...dsl.program.reads import BYTES, ROW_BYTES, fetched
 from . import costs
 from .actions import Action, Await, Issue, Where
 from .state import State
@@ -108,7 +107,7 @@ def experts(op: p.Fetch | p.Experts | p.Route, state: State, body: Walk) -> Iter
     size, layer, name = bank.layout.nbytes, state.layer, f"experts of {bank.part}"
     if isinstance(op, p.Fetch):
         # Whole experts, so that over all layers their number is what is expected.
-        state.owed[bank.name] = state.owed.get(bank.name, 0.5) + expected_experts(program, bank)
+        state.owed[bank.name] = state.owed.get(bank.name, 0.5) + fetched(program, bank)
         state.index[bank.name] = int(state.owed[bank.name])
         state.owed[bank.name] -= state.index[bank.name]
     total = state.index[bank.name]
@@ -127,31 +126,6 @@ def experts(op: p.Fetch | p.Experts | p.Route, state: State, body: Walk) -> Iter
         yield state.run(3 * costs.registers(program.buffers[op.result].shape) + 20, name)
         if i + bank.slots < total:
             yield from start(i + bank.slots)
-
-
-def expected_experts(program: p.Program, bank: p.Bank) -> float:
-    """How many distinct experts the core with most of them reads in a layer, were routing uniform."""
-    experts = program.buffers[bank.routes].shape[-1]
-    top = next(
-        program.instance.number(static)
-        for op in _all(program.body)
-        if isinstance(op, p.Route) and op.bank == bank.name
-        for name, static in op.call.options
-        if name == "top"
-    )
-    whole = max(bank.count, experts)
-    return largest_group(whole, max(1, whole // bank.count), round(distinct(whole, int(top), program.rows)))
-
-
-def _all(ops: tuple[p.Op, ...]) -> Iterator[p.Op]:
-    for op in ops:
-        yield op
-        if isinstance(op, p.Repeat | p.Experts):
-            yield from _all(op.body)
-        elif isinstance(op, p.Layers):
-            for choice in op.choices:
-                for _, body in choice.bodies:
-                    yield from _all(body)
 
 
 def look_up(op: p.Lookup, state: State) -> Iterator[Action]:

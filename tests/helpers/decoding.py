@@ -73,7 +73,7 @@ def _decoder(folder: str, definition: str, context: int, tp: int = 1, **options:
     from mks.dsl.program.lower import lower
     from mks.dsl.schedule.ir import bare
     from mks.dsl.schedule.targets import targets
-    from mks.models import tapes
+    from mks.models import operands
     from mks.models.library import find_definition
     from mks.models.load import load
     from mks.models.read import read
@@ -90,7 +90,7 @@ def _decoder(folder: str, definition: str, context: int, tp: int = 1, **options:
         exact = tuple(evolve(r, wire="f32") for r in whole.reduces)
         schedule = evolve(whole, mesh=(("tp", tp),), context=context, shards=few, reduces=exact)
     program = lower(schedule, binding.instance, options.get("rows", 1))
-    packed = [tapes.packed(program, partial(read, binding), core) for core in range(tp)]
+    packed = [operands.packed(program, partial(read, binding), core) for core in range(tp)]
     return PallasDecoder(
         schedule, binding.instance, lambda name, core: packed[core][name], machine(schedule), **options
     )

@@ -22,7 +22,7 @@ from mks.dsl.program.tiles import tiling
 from mks.dsl.schedule.ir import Schedule, Shard, Split, bare
 from mks.dsl.schedule.shares import Shares
 from mks.dsl.schedule.targets import targets
-from mks.models import tapes
+from mks.models import operands, tapes
 from mks.models.load import load
 from mks.models.read import read
 from mks.models.shares import share
@@ -58,7 +58,7 @@ def test_weights(working: str) -> None:
     """Every weight of a layer, out of tapes, vectors and tables, is the checkpoint's."""
     bound = binding("qwen38_tp8", "qwen38", working)
     program = lower(bare(bound.instance.model, targets["v5e"], 256), bound.instance, 1)
-    packed = tapes.packed(program, partial(read, bound), 0)
+    packed = operands.packed(program, partial(read, bound), 0)
     weights = packed_weights(program, {name: jnp.asarray(array)[None] for name, array in packed.items()})
     for name, place in weights.places.items():
         every = place.layers or (0,)

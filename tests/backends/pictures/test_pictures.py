@@ -16,13 +16,14 @@ from helpers.definitions import FOLDER, changed, text
 from mks.backends.pictures import perfetto, svg
 from mks.backends.pictures.bands import bands
 from mks.backends.pictures.entry import draw
-from mks.backends.pictures.lanes import Event, Lane, apart, lanes
+from mks.backends.pictures.lanes import Event, Lane, apart, busy, lanes
 from mks.backends.pictures.lines import costs
 from mks.backends.pictures.memory import memory
 from mks.backends.pictures.page import page
 from mks.backends.pictures.timeline import timeline
 from mks.backends.pictures.windows import columns, kinds, places, windows
 from mks.backends.timeline.actions import Where
+from mks.backends.timeline.simulate import Transfer
 from mks.backends.timeline.summary import Prediction, predict
 from mks.dsl.commands.cli import main
 from mks.dsl.compile import Definition
@@ -109,6 +110,13 @@ def test_what_does_not_fit_is_drawn_above_the_limit() -> None:
     assert counted.total > counted.limit
     ElementTree.fromstring(drawn(made))
     assert f"peak {mib(counted.total)}" in memory(made).body
+
+
+def test_busy_times_are_joined() -> None:
+    """What overlaps or touches is one; what does not outlast its latency is none, and counts nothing twice."""
+    times = [(0.0, 1.5), (1.0, 2.5), (2.0, 2.5), (3.0, 3.5), (4.0, 6.0)]
+    moved = [Transfer(start, stop, 1, "lane", Where("", None, ""), stop) for start, stop in times]
+    assert [(event.start, event.stop) for event in busy(moved, 0.5)] == [(0.5, 2.5), (4.5, 6.0)]
 
 
 @pytest.mark.parametrize("name", DRAWN)
