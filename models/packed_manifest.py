@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from fractions import Fraction
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from ..dsl.source import Source
 from ..dsl.text import syntax as s
 from ..dsl.text.files import read_source
 from ..dsl.text.parse import parse
+from ..dsl.version import version
 from . import packed_layout as layout
 from .binding import Binding
 from .operands import plain
@@ -48,7 +47,7 @@ def describe(source: Source, schedule: Schedule, binding: Binding, program: Prog
     said = {
         "format": layout.FORMAT,
         "name": Path(source.name).name,
-        "definition": self_contained(source, Path(source.name).parent),
+        "definition": self_contained(source),
         "model": schedule.model.name,
         "schedule": schedule.name,
         "dtype": instance.working,
@@ -70,32 +69,28 @@ def manifest(
     job: Job, program: Program, arrays: tuple[Operand, ...], sums: list[dict[str, int]], texts: tuple[str, ...]
 ) -> dict[str, Any]:
     """A finished folder's."""
-    try:
-        version = installed("mks")
-    except PackageNotFoundError:
-        version = "unknown"
     return job.said | {
-        "mks": version,
+        "mks": version(),
         "arrays": {a.name: {"dtype": a.dtype, "shape": list(a.shape)} for a in arrays},
         "files": [{"name": layout.core_file(core), "crc32": one} for core, one in enumerate(sums)],
         "texts": list(texts),
     }
 
 
-def self_contained(source: Source, folder: Path, done: set[Path] | None = None) -> str:
+def self_contained(source: Source, done: set[Path] | None = None) -> str:
     """A definition's text with what it uses in the place of its `use` lines, each file once."""
     done = set() if done is None else done
     text = source.text
     for item in reversed(parse(source)[0].items):
         if isinstance(item, s.Use):
-            path = folder / item.path.value
+            path = Path(source.name).parent / item.path.value
             used = ""
             if path.resolve() not in done:
                 done.add(path.resolve())
                 read = read_source(path)
                 if isinstance(read, Diagnostic):
                     raise MksError([read])
-                used = _VERSION.sub("", self_contained(read, path.parent, done), count=1).strip("\n")
+                used = _VERSION.sub("", self_contained(read, done), count=1).strip("\n")
             text = text[: item.span.start] + used + text[item.span.end :]
     return text
 

@@ -9,6 +9,7 @@ from importlib import import_module
 from traceback import print_exception
 
 from ..diagnostics import Diagnostic, MksError, did_you_mean
+from ..version import version
 
 # A command is a function that takes its arguments and returns the exit status.
 type Command = Callable[[list[str]], int]
@@ -130,17 +131,6 @@ def usage() -> str:
         lines.append((name, about[:1].lower() + about[1:]))
     wide = max(len(name) for name, _ in lines)
     return USAGE.format(commands="\n".join(f"  {name:{wide}}  {about}" for name, about in lines))
-
-
-def version() -> str:
-    """The installed version."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    try:
-        return installed("mks")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def show(diagnostics: list[Diagnostic] | tuple[Diagnostic, ...]) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
 
-from ..commands.cli import version
 from ..diagnostics import Diagnostic
 from ..source import Span
 from ..text.files import LARGEST
 from ..text.format import format_source
+from ..version import version
 from . import convert
 from .analysis import Analysis
 from .complete import complete

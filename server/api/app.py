@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from ...dsl.version import version
 from ..engine.engine import Health
 from .edge import Edge, Keys, error_response, record_of, request_id
 from .errors import ApiError, failed, loading, not_found
@@ -26,7 +27,6 @@ from .page import page
 from .respond import ClientGone, EventStream, JsonResponse, whole_response
 from .service import Service
 from .shapes import Shape
-from .version import version
 
 log = logging.getLogger(__name__)
 

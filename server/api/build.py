@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...dsl.decoder import Decoder
-from ..commands.load import CannotOpen
+from ..commands.find import CannotOpen
 from ..dialects.choice import dialect_of
 from ..engine.engine import Engine
 from ..engine.grammar import Grammars

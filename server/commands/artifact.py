@@ -10,7 +10,6 @@ import json
 import resource
 import sys
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from ...dsl.program.reads import reads
 from ...dsl.program.record import record
 from ...dsl.program.words import words
 from ...dsl.source import Source
+from ...dsl.version import version
 from ...models.packed_layout import fingerprint
 from ...models.packed_manifest import self_contained, sizes
 
@@ -35,7 +35,7 @@ PLAN_TEXT, PLAN, BILL = "plan.txt", "plan.json", "bill.json"
 
 def definition(source: Source) -> dict[str, Any]:
     """A definition's name and text, with what it uses in the place of its `use` lines."""
-    return {"name": Path(source.name).name, "definition": self_contained(source, Path(source.name).parent)}
+    return {"name": Path(source.name).name, "definition": self_contained(source)}
 
 
 def write_step(folder: Path, step: Step, lowered: float) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def write_step(folder: Path, step: Step, lowered: float) -> dict[str, Any]:
 def write_manifest(folder: Path, said: Mapping[str, Any]) -> None:
     """The last file of a folder."""
     part = folder / f"{MANIFEST}.part"
-    _write(part, {"format": FORMAT, "mks": _version(), "status": "compiled, not run", **said})
+    _write(part, {"format": FORMAT, "mks": version(), "status": "compiled, not run", **said})
     part.replace(folder / MANIFEST)
 
 
@@ -132,10 +132,3 @@ def _peak() -> int:
     """The most memory that this process has held, in bytes."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024
-
-
-def _version() -> str:
-    try:
-        return version("mks")
-    except PackageNotFoundError:
-        return "unknown"

@@ -10,11 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from .argtypes import count, number
-from .load import CannotOpen
+from .find import CannotOpen
+from .guard import command_parser, guarded, itself
 
 _EXAMPLES = """\
 examples:
@@ -25,9 +27,6 @@ examples:
 `mks bench compile` compares times of compilation: mks bench compile --help
 """
 
-# Runs `mks serve` whatever the name that this program was started by.
-_SERVE = "import sys; from mks.server.commands.entry import serve; sys.exit(serve(sys.argv[1:]))"
-
 
 def bench(argv: list[str]) -> int:
     """Measure a server, or compilers; the exit status: 0, 1 where any request failed, 2 for wrong usage."""
@@ -36,16 +35,12 @@ def bench(argv: list[str]) -> int:
 
         return bench_compile(argv[1:])
     own, passed = _split(argv)
-    try:
-        args = _parser().parse_args(own)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else 2
-    try:
-        with _target(args.target, passed) as url:
-            found = asyncio.run(_run(args, url))
-    except (CannotOpen, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    return guarded(_parser().parse_args, own, partial(_serve, passed))
+
+
+def _serve(passed: list[str], args: argparse.Namespace) -> int:
+    with _target(args.target, passed) as url:
+        found = asyncio.run(_run(args, url))
     if args.json:
         print(json.dumps({"url": url, "runs": found}))
     return 1 if any(run["errors"] or not run["ok"] for run in found) else 0
@@ -58,13 +53,7 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="mks bench",
-        description="Ask a server many things at a time, and say how long it took.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser("bench", "Ask a server many things at a time, and say how long it took.", _EXAMPLES)
     add = parser.add_argument
     add("what", choices=["serve"], help="what is measured")
     add("target", metavar="URL|MODEL", nargs="?", default="http://127.0.0.1:8000",
@@ -163,7 +152,7 @@ def _target(target: str, passed: list[str]) -> Iterator[str]:
         yield base if parts.path.rstrip("/") else f"{base}/v1"
         return
     rows = [] if "--max-rows" in passed else ["--max-rows", "8"]
-    command = [sys.executable, "-c", _SERVE, target, "--port", "0", "--access-log", "off", *rows, *passed]
+    command = itself("serve", target, "--port", "0", "--access-log", "off", *rows, *passed)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         try:
             yield _ready(server)

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .argtypes import number
 from .compile import add_choice, chosen, lowered, parse
-from .load import CannotOpen
+from .find import CannotOpen
+from .guard import command_parser, guarded
 from .terminal import working
 
 if TYPE_CHECKING:
@@ -36,26 +38,11 @@ _WAYS = {"kernels": "kernels of mks", "unrolled": "XLA, layers unrolled", "scann
 
 def bench_compile(argv: list[str]) -> int:
     """Compare times of compilation; the exit status: 0, 1 for errors, 2 for wrong usage."""
-    try:
-        args = parse(_parser(), argv)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else 2
-    try:
-        _bench(args)
-    except CannotOpen as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return guarded(partial(parse, _parser()), argv, _bench)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="mks bench compile",
-        description=_ABOUT,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser("bench compile", _ABOUT, _EXAMPLES)
     add_choice(parser, model="qwen38")
     add = parser.add_argument
     add("--timeout", metavar="S", type=number(1, 86400), default=300.0, help="stop each after so long; what was "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,9 @@ from attrs import evolve
 from ...dsl.commands.check import resolved
 from ...dsl.commands.sizes import add_sizes
 from ...dsl.diagnostics import Diagnostic, MksError, Sink
-from ...dsl.schedule.choose import choose_schedule
 from .argtypes import count
-from .load import CannotOpen
+from .find import CannotOpen, find_schedule, main_model
+from .guard import command_parser, guarded
 from .terminal import warn, working
 
 if TYPE_CHECKING:
@@ -49,26 +48,11 @@ exit status: 0 fine, 1 errors, 2 wrong usage
 
 def compile_(argv: list[str]) -> int:
     """Compile a definition's decode step for TPUs that need not be attached; the exit status."""
-    try:
-        args = _parsed(argv)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else 2
-    try:
-        _compile(args)
-    except CannotOpen as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return guarded(_parsed, argv, _compile)
 
 
 def _parsed(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="mks compile",
-        description=_ABOUT,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser("compile", _ABOUT, _EXAMPLES)
     add = parser.add_argument
     add("-o", "--output", metavar="DIR", type=Path, required=True, help="the folder to write")
     add(
@@ -124,13 +108,8 @@ def chosen(args: argparse.Namespace) -> tuple[Source, Schedule, Instance]:
     if source is None or made is None or any(d.severity == "error" for d in found):
         raise MksError(found)
     definition, instances = made
-    own = {key[0]: None for key in definition.own_schedules} | dict.fromkeys(definition.main)
-    model = next((definition.models[name] for name in own if definition.models[name].drafts is None), None)
-    if model is None:
-        raise CannotOpen(f"`{args.model}` holds no model that runs by itself")
-    schedule = choose_schedule(definition.schedules, model, args.schedule)
-    if isinstance(schedule, Diagnostic):
-        raise MksError([*found, schedule])
+    model = main_model(definition, args.model)
+    schedule = find_schedule(definition, model, args.schedule, found)
     rows = schedule.rows if args.rows is None else (args.rows,)
     span = getattr(args, "span", None)
     if span is not None and span not in schedule.spans:

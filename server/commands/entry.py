@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from ..api.errors import ApiError
-from ..text.files import UnreadableFile
 from .argtypes import count, ids, number
-from .load import CannotOpen
+from .guard import command_parser, guarded
 from .model_options import add_model, check_model
 from .serve_options import EXAMPLES, add_options
 
@@ -27,14 +24,13 @@ examples:
 
 def run(argv: list[str]) -> int:
     """Answer one prompt on the terminal; the exit status."""
-    return _guarded(_run_parser(), argv, _run)
+    return guarded(partial(_parse, _run_parser()), argv, _run)
 
 
 def serve(argv: list[str]) -> int:
     """Serve a model over HTTP until a signal; the exit status."""
-    return _guarded(
-        add_options(_parser("serve", "Serve a model over an OpenAI-compatible HTTP API.", EXAMPLES)), argv, _serve
-    )
+    parser = add_options(_parser("serve", "Serve a model over an OpenAI-compatible HTTP API.", EXAMPLES))
+    return guarded(partial(_parse, parser), argv, _serve)
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -47,30 +43,6 @@ def _serve(args: argparse.Namespace) -> None:
     from .serve import serve_model
 
     serve_model(args)
-
-
-def _guarded(parser: argparse.ArgumentParser, argv: list[str], work: Callable[[argparse.Namespace], None]) -> int:
-    """Run a command: 1 and a message on stderr for what is to be expected, 2 for wrong usage.
-
-    Anything else, diagnostics and bugs, is raised for `mks` itself to show.
-    """
-    try:
-        args = parser.parse_args(argv)
-        check_model(parser, args)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else 2
-    try:
-        work(args)
-    except BrokenPipeError:
-        raise
-    except (CannotOpen, UnreadableFile, ApiError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
-        return 1
-    return 0
 
 
 def _run_parser() -> argparse.ArgumentParser:
@@ -94,12 +66,12 @@ def _run_parser() -> argparse.ArgumentParser:
 
 
 def _parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"mks {name}",
-        description=about,
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = command_parser(name, about, examples)
     add_model(parser)
     return parser
+
+
+def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
+    args = parser.parse_args(argv)
+    check_model(parser, args)
+    return args

@@ -9,20 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from ...dsl.compile import Definition, check_source
 from ...dsl.decoder import Decoder
 from ...dsl.diagnostics import Diagnostic, MksError
 from ...dsl.model.instantiate import look_up
-from ...dsl.model.ir import Model
-from ...dsl.schedule.choose import choose_schedule
-from ...dsl.schedule.ir import Schedule
-from ...models.demo import default_checkpoint
 from ...models.library import find_definition
-from ...models.load import load
 from ...models.packed_manifest import self_contained
 from ..text.files import TextFiles, read_text_files
 from .compiled import Compiled, Served, first_difference
 from .compiled_folder import Steps, open_compiled
+from .find import CannotOpen, bind, checkpoint_place, find_model, find_schedule, text_place
 from .load_pallas import NoDevices, from_checkpoint, from_packed, kernels
 from .terminal import Progress, loading
 
@@ -37,10 +32,6 @@ _LONGEST = ("max_position_embeddings", "text_config.max_position_embeddings", "m
 # Prompts are read in passes of one size, whose results do not depend on where a conversation was cut: what an earlier
 # request left can be built upon. Small enough for short messages, and large enough that weights are read seldom.
 SERVING_SPAN = 32
-
-
-class CannotOpen(Exception):
-    """A model cannot be opened as it was asked for; the text says why, for people."""
 
 
 @frozen
@@ -101,17 +92,13 @@ def open_model(
     dtype = dtype or (steps.said["dtype"] if steps else "f32")
     planned = None if backend != "pallas" else find_schedule(definition, chosen, schedule)
     place = checkpoint_place(model, checkpoint, found)
-    binding, more = load(chosen, place, adopt=sizes_from_config, overrides=sizes,
-                          working=None if dtype == "auto" else dtype)  # fmt: skip
-    found += more
-    if binding is None:
-        raise MksError(found)
+    binding = bind(chosen, place, found, adopt=sizes_from_config, sizes=sizes, dtype=dtype)
     files, longest = read_text_files(text_place(place)), _longest(binding.checkpoint.config or {})
     if planned is None:
         return Opened(chosen.name, files, longest, partial(_reference, binding, chosen.name), tuple(found))
     text = definition.file.source
     served = Served(
-        self_contained(text, Path(text.name).parent), model, binding.instance, planned, from_checkpoint(binding),
+        self_contained(text), model, binding.instance, planned, from_checkpoint(binding),
         place if sizes_from_config else None,
     )  # fmt: skip
     return _by_kernels(served, steps, files, longest, tuple(found))
@@ -145,7 +132,7 @@ def _check_packed_from(model: str, folder: Path, packed: str) -> None:
     source, found = find_definition(model)
     if source is None:
         raise MksError(found)
-    text = self_contained(source, Path(source.name).parent)
+    text = self_contained(source)
     if text != packed:
         raise MksError([Diagnostic("E436", f"`{folder}` was packed from another definition than `{model}`",
                                    notes=first_difference(packed, text),
@@ -153,56 +140,9 @@ def _check_packed_from(model: str, folder: Path, packed: str) -> None:
                                           f"`mks pack {model} -o FOLDER` packs this one"))])  # fmt: skip
 
 
-def find_model(name: str) -> tuple[Definition, Model, list[Diagnostic]]:
-    """A definition, the first model of it that is no drafter, and warnings."""
-    source, found = find_definition(name)
-    if source is None:
-        raise MksError(found)
-    definition = check_source(source)
-    found += definition.diagnostics
-    if definition.failed:
-        raise MksError(found)
-    models = [definition.models[main] for main in definition.main]
-    chosen = next((model for model in models if model.drafts is None), None)
-    if chosen is None:
-        what = "only drafts for another model" if models else "holds no model"
-        raise CannotOpen(f"`{name}` {what}; it cannot be run by itself")
-    return definition, chosen, found
-
-
-def checkpoint_place(model: str, given: Path | None, found: list[Diagnostic]) -> Path:
-    """The checkpoint that is named, or the model's own, converted if need be; warnings go to `found`."""
-    if given is not None:
-        return given.expanduser()
-    with loading(f"Converting the checkpoint of {model}") as progress:
-        place, more = default_checkpoint(model, progress)
-    found += more
-    if place is None and more:
-        raise MksError(found)
-    if place is None:
-        raise CannotOpen(f"`{model}` comes without a checkpoint; name one with --checkpoint")
-    return place
-
-
-def text_place(place: Path) -> Path:
-    """Where the text files are: the folder, or the GGUF file that is all there is."""
-    if place.is_file():
-        return place if place.suffix == ".gguf" else place.parent
-    alone = sorted(place.glob("*.gguf"))
-    return alone[0] if len(alone) == 1 and not any(place.glob("*.safetensors")) else place
-
-
 def _longest(config: Mapping[str, Any]) -> int | None:
     values = (look_up(config, key) for key in _LONGEST)
     return next((value for value in values if type(value) is int and value > 0), None)
-
-
-def find_schedule(definition: Definition, model: Model, name: str | None) -> Schedule:
-    """A model's only schedule, or the one that is named. Raises `MksError`."""
-    chosen = choose_schedule(definition.schedules, model, name)
-    if isinstance(chosen, Diagnostic):
-        raise MksError([chosen])
-    return chosen
 
 
 def _by_kernels(
@@ -228,7 +168,7 @@ def _reference(binding: Binding, name: str, rows: int, context: int, ahead: bool
         span = SERVING_SPAN if ahead else None
         try:
             decoder = ReferenceDecoder(
-                binding.instance, _values(binding, progress), rows=rows, context=context, same=same, span=span
+                binding.instance, values(binding, progress), rows=rows, context=context, same=same, span=span
             )
         except (MemoryError, RuntimeError) as e:
             if isinstance(e, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(e):
@@ -240,7 +180,8 @@ def _reference(binding: Binding, name: str, rows: int, context: int, ahead: bool
     return decoder
 
 
-def _values(binding: Binding, progress: Progress) -> Iterator[tuple[str, int | None, np.ndarray]]:
+def values(binding: Binding, progress: Progress) -> Iterator[tuple[str, int | None, np.ndarray]]:
+    """A checkpoint's weights as the reference backend loads them: name, layer, array."""
     from ...models.read import read_all
 
     total = sum(entry.nbytes for entry in binding.entries())

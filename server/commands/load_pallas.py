@@ -68,13 +68,13 @@ def kernels(
     from ...backends.reference.compilation import keep_compiled
 
     keep_compiled()
-    found = None if steps is not None else _host(schedule)
+    found = None if steps is not None else host(schedule)
 
     def decoder(rows: int, context: int, ahead: bool) -> Decoder:
         from ...backends.pallas.decoder import PallasDecoder
         from ...backends.pallas.loaded import load_step
 
-        here = found or _host(schedule)
+        here = found or host(schedule)
         wanted = sized(schedule, instance, rows, context)
         with loading(f"Loading {schedule.model.name}") as progress:
             program = lower(wanted, instance, rows, source.plain)
@@ -90,7 +90,8 @@ def kernels(
     return decoder
 
 
-def _host(schedule: Schedule) -> Machine:
+def host(schedule: Schedule) -> Machine:
+    """This host's cores; says so where kernels are interpreted. Raises `NoDevices`."""
     from ...backends.pallas.machine import TooFewDevices, machine
 
     try:

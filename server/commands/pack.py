@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...dsl.commands.sizes import add_sizes
-from ...dsl.compile import check_source
-from ...dsl.diagnostics import Diagnostic, MksError, Sink
-from ...dsl.schedule.choose import choose_schedule
-from .load import CannotOpen, checkpoint_place
+from ...dsl.diagnostics import MksError, Sink
+from .find import bind, checkpoint_place, find_model, find_schedule
+from .guard import command_parser, guarded
 from .terminal import loading, warn
 
 if TYPE_CHECKING:
@@ -32,26 +30,12 @@ what was interrupted goes on with the same command
 
 def pack(argv: list[str]) -> int:
     """Write a checkpoint as the kernels of a schedule read it; the exit status."""
-    try:
-        args = _parser().parse_args(argv)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else 2
-    try:
-        _pack(args)
-    except CannotOpen as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return guarded(_parser().parse_args, argv, _pack)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="mks pack",
-        description="Write a checkpoint as a schedule's kernels read it: for each core one file, in the order of use.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    about = "Write a checkpoint as a schedule's kernels read it: for each core one file, in the order of use."
+    parser = command_parser("pack", about, _EXAMPLES)
     add = parser.add_argument
     add("model", metavar="MODEL", help="a shipped definition's name, or a .mks file")
     add("--checkpoint", metavar="DIR", type=Path, help="a Hugging Face folder or a GGUF file "
@@ -95,36 +79,18 @@ def _pack(args: argparse.Namespace) -> None:
 def _lowered(args: argparse.Namespace) -> tuple[Source, Binding, Program]:
     from ...dsl.program.lower import lower
     from ...dsl.schedule.fits import check_shares
-    from ...models.library import find_definition
-    from ...models.load import load
     from ...models.operands import plain
 
-    source, found = find_definition(args.model)
-    if source is None:
-        raise MksError(found)
-    definition = check_source(source)
-    found += definition.diagnostics
-    if definition.failed:
-        raise MksError(found)
-    own = {key[0]: None for key in definition.own_schedules} | dict.fromkeys(definition.main)
-    model = next((definition.models[name] for name in own if definition.models[name].drafts is None), None)
-    if model is None:
-        raise CannotOpen(f"`{args.model}` holds no model that runs by itself")
-    schedule = choose_schedule(definition.schedules, model, args.schedule)
-    if isinstance(schedule, Diagnostic):
-        raise MksError([*found, schedule])
-    binding, more = load(model, checkpoint_place(args.model, args.checkpoint, found),
-                         adopt=args.sizes == "config", overrides=args.size,
-                         working=None if args.dtype == "auto" else args.dtype)  # fmt: skip
-    found += more
-    if binding is None:
-        raise MksError(found)
+    definition, model, found = find_model(args.model)
+    schedule = find_schedule(definition, model, args.schedule, found)
+    place = checkpoint_place(args.model, args.checkpoint, found)
+    binding = bind(model, place, found, adopt=args.sizes == "config", sizes=args.size, dtype=args.dtype)
     sink = Sink()
     if not check_shares(schedule, binding.instance, sink):
         raise MksError([*found, *sink.found])
     program = lower(schedule, binding.instance, schedule.rows[0], plain(binding))
     warn(found)
-    return source, binding, program
+    return definition.file.source, binding, program
 
 
 def _report(args: argparse.Namespace, said: dict[str, Any]) -> None:

@@ -19,8 +19,9 @@ from ..engine.sampling import Sampling
 from ..text.answer import Limits
 from ..text.template import load_template
 from ..text.tokenizer import Tokenizer, end_ids, load_tokenizer
+from .find import CannotOpen
 from .generate import Generated, generate
-from .load import CannotOpen, Opened, open_model
+from .load import Opened, open_model
 from .model_options import opening
 from .terminal import warn
 

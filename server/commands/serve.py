@@ -22,7 +22,8 @@ from ..api.edge import read_keys
 from ..api.http import GRACE, HttpServer, Tls, configure, listen
 from ..api.journal import Journal
 from ..api.metrics import Metrics
-from .load import CannotOpen, Opened, open_model
+from .find import CannotOpen
+from .load import Opened, open_model
 from .model_options import opening
 from .terminal import warn
 

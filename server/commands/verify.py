@@ -8,20 +8,21 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import evolve
 
 from ...dsl.commands.sizes import add_sizes
-from ...dsl.diagnostics import MksError
-from ..api.errors import ApiError
 from ..api.params import check_ids
-from ..text.files import UnreadableFile, read_text_files
+from ..text.files import read_text_files
 from ..text.tokenizer import load_tokenizer
 from .argtypes import count, ids
-from .load import CannotOpen, checkpoint_place, find_model, find_schedule, text_place
-from .load_pallas import SLOW, sized
+from .find import CannotOpen, bind, checkpoint_place, find_model, find_schedule, text_place
+from .guard import command_parser, guarded, itself
+from .load import values
+from .load_pallas import NoDevices, host, sized
 from .terminal import loading, warn, working
 from .verify_report import described, show
 
@@ -51,30 +52,16 @@ exit status: 0 all alike, 1 a part differs or the ids do, 2 wrong usage
 """
 # Without --positions, this many steps from the beginning, and one where attention has more than a tile behind it.
 _STEPS, _LATER = 3, 300
-_MAIN = "import sys; from mks.dsl.commands.cli import main; sys.exit(main())"
 _VIRTUAL = "--xla_force_host_platform_device_count"
 
 
 def verify(argv: list[str]) -> int:
     """Compare each part of a megakernel with the reference; the exit status."""
-    try:
-        args = _parser().parse_args(argv)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else 2
-    try:
-        return _verify(args, argv)
-    except (CannotOpen, UnreadableFile) as error:
-        print(f"error: {error}", file=sys.stderr)
-    except ApiError as error:
-        print(f"error: {error.message}", file=sys.stderr)
-    return 1
+    return guarded(_parser().parse_args, argv, lambda args: _verify(args, argv))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="mks verify", description=_ABOUT, epilog=_EXAMPLES, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = command_parser("verify", _ABOUT, _EXAMPLES)
     add = parser.add_argument
     add("model", metavar="MODEL", help="a shipped definition's name, or a .mks file")
     add("--checkpoint", metavar="DIR", type=Path, help="a Hugging Face folder or a GGUF file "
@@ -101,17 +88,12 @@ def _parser() -> argparse.ArgumentParser:
 def _verify(args: argparse.Namespace, argv: list[str]) -> int:
     """Raises `CannotOpen`, or `MksError` with all that is wrong."""
     from ...dsl.program.lower import lower
-    from ...models.load import load
     from ...models.operands import plain
 
     definition, model, found = find_model(args.model)
     schedule = find_schedule(definition, model, args.schedule)
     place = checkpoint_place(args.model, args.checkpoint, found)
-    binding, more = load(model, place, adopt=args.sizes == "config", overrides=args.size,
-                         working=None if args.dtype == "auto" else args.dtype)  # fmt: skip
-    found += more
-    if binding is None:
-        raise MksError(found)
+    binding = bind(model, place, found, adopt=args.sizes == "config", sizes=args.size, dtype=args.dtype)
     steps = _steps(args, schedule, binding, place)
     last = max(max(positions) for _, positions in steps)
     lower(sized(schedule, binding.instance, args.rows, schedule.context), binding.instance, args.rows, plain(binding))
@@ -158,21 +140,17 @@ def _steps(args: argparse.Namespace, schedule: Schedule, binding: Binding, place
 
 def _machine(schedule: Schedule) -> Machine | None:
     """This host's cores; `None` where it takes another process to have virtual ones. Raises `CannotOpen`."""
-    from ...backends.pallas.machine import TooFewDevices, machine
     from ...backends.reference.compilation import keep_compiled
 
     keep_compiled()
     try:
-        here = machine(schedule)
-    except TooFewDevices as e:
+        return host(schedule)
+    except NoDevices as e:
         import jax
 
         if jax.default_backend() == "tpu" or _VIRTUAL in os.environ.get("XLA_FLAGS", ""):
             raise CannotOpen(str(e)) from e
         return None
-    if here.interpreted:
-        print(SLOW, file=sys.stderr, flush=True)
-    return here
 
 
 def _again(schedule: Schedule, argv: list[str]) -> int:
@@ -180,8 +158,7 @@ def _again(schedule: Schedule, argv: list[str]) -> int:
     print(f"note: schedule `{schedule.name}` is for {schedule.cores} cores: going on in a process with as many virtual "
           "devices", file=sys.stderr, flush=True)  # fmt: skip
     flags = f"{os.environ.get('XLA_FLAGS', '')} {_VIRTUAL}={schedule.cores}".strip()
-    line = [sys.executable, "-c", _MAIN, "verify", *argv]
-    return subprocess.run(line, env=os.environ | {"XLA_FLAGS": flags}, check=False).returncode
+    return subprocess.run(itself("verify", *argv), env=os.environ | {"XLA_FLAGS": flags}, check=False).returncode
 
 
 def _compared(args: argparse.Namespace, binding: Binding, program: Program, machine: Machine,
@@ -193,28 +170,14 @@ def _compared(args: argparse.Namespace, binding: Binding, program: Program, mach
     from ...backends.reference.loading import load as reference_weights
     from ...dsl.diagnostics import did_you_mean
     from ...models.operands import operand, stored
-    from ...models.read import read_all
 
-    read = stored(binding)
-
-    def given(name: str, core: int) -> Any:
-        return operand(program, read, name, core)
-
+    given = partial(operand, program, stored(binding))
     if args.corrupt is not None and args.corrupt not in names(program):
         near = did_you_mean(args.corrupt, names(program))
         raise CannotOpen(f"nothing multiplies in `{args.corrupt}`{': ' if near else ''}{''.join(near)}")
-    total, done = sum(entry.nbytes for entry in binding.entries()), 0
     with loading(f"Loading {program.schedule.model.name}") as progress, jax.default_device(jax.devices("cpu")[0]):
-
-        def values() -> Any:
-            nonlocal done
-            for entry, array in read_all(binding):
-                yield entry.weight, entry.layer, array
-                done += entry.nbytes
-                progress(done, total)
-
         same = {alias[0]: key[0] for alias, key in binding.aliases.items()}
-        weights = reference_weights(binding.instance, values(), same)
+        weights = reference_weights(binding.instance, values(binding, progress), same)
     made = given if args.corrupt is None else corrupted(program, given, args.corrupt)
     with working(f"Comparing {len(steps)} steps"):
         return compare(program, made, machine, weights, steps)

@@ -189,7 +189,7 @@ def test_a_definition_that_uses_another_file_is_kept_whole(checkpoint: Path, tmp
     main = f'mks 1\n\nuse "model.mks"\n\nmodel other {{\n  size d = 1\n}}\n\nschedule two{schedules}'
     from mks.models.packed_manifest import self_contained
 
-    whole = self_contained(Source(str(tmp_path / "one" / "main.mks"), main), tmp_path / "one")
+    whole = self_contained(Source(str(tmp_path / "one" / "main.mks"), main))
     made = prepared(Source("main.mks", whole.replace("model other {\n  size d = 1\n}", "")), checkpoint, "two")
     shutil.rmtree(tmp_path / "one")
     pack(made, tmp_path / "packed")

@@ -16,7 +16,8 @@ from mks.dsl.commands.cli import main
 from mks.dsl.diagnostics import Diagnostic, MksError
 from mks.server.commands import entry as commands
 from mks.server.commands import run, serve
-from mks.server.commands.load import CannotOpen, Opened
+from mks.server.commands.find import CannotOpen
+from mks.server.commands.load import Opened
 from mks.server.text.files import TextFiles
 from mks.server.text.tokenizer import Tokenizer
 

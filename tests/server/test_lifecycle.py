@@ -19,7 +19,7 @@ import pytest
 from attrs import evolve, frozen
 
 from mks.server.api.build import build_service, check_decoder, check_template
-from mks.server.commands.load import CannotOpen
+from mks.server.commands.find import CannotOpen
 from mks.server.text.files import TextFiles
 
 from .conftest import CHAT_TINY, wait_for

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.definitions import FOLDER
 
 from mks.dsl.commands.cli import main
 from mks.dsl.diagnostics import MksError
 from mks.server.api.build import build_service
-from mks.server.commands.load import CannotOpen, open_model
+from mks.server.commands.find import CannotOpen, find_model, find_schedule
+from mks.server.commands.load import open_model
 
 from .conftest import CHAT_TINY, running
 
@@ -44,6 +46,16 @@ def test_a_real_model_chats_the_same_in_every_way(capfd: pytest.CaptureFixture[s
     assert got["output_ids"] == choice["token_ids"]
     assert got["text"].endswith(choice["message"]["content"])
     assert choice["message"]["reasoning"].strip() in got["text"]
+
+
+def test_a_schedule_for_a_definition_that_is_used(tmp_path: Path) -> None:
+    """A file may hold nothing but a schedule: what it is for is the model, to each command alike."""
+    (tmp_path / "base.mks").write_text((FOLDER / "qwen3.mks").read_text("utf-8"))
+    mine = tmp_path / "mine.mks"
+    mine.write_text('mks 1\n\nuse "base.mks"\n\nschedule mine for qwen3 {\n  target v5e 1x1\n  context 256\n}\n')
+    definition, model, _ = find_model(str(mine))
+    assert (model.name, find_schedule(definition, model, "mine").context) == ("qwen3", 256)
+    assert open_model(str(mine), checkpoint=CHAT_TINY, sizes_from_config=True).name == "qwen3"
 
 
 @pytest.mark.parametrize(
