@@ -10,6 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from ..dsl.diagnostics import Diagnostic, MksError
+from ..dsl.text.files import read_regular
 from .packed_layout import JOURNAL, MANIFEST, core_file
 from .packed_manifest import Job
 
@@ -33,10 +34,10 @@ class Journal:
     def finished(self, job: Job) -> bool:
         """Whether the folder holds this very job, done. Raises `MksError` (E433) where it is another."""
         try:
-            said = json.loads((self.folder / MANIFEST).read_text("utf-8"))
+            said = json.loads(read_regular(self.folder / MANIFEST))
         except FileNotFoundError:
             return False
-        except ValueError:
+        except (ValueError, RecursionError):
             said = None
         self._same(said, job.said)
         self.end()
@@ -59,11 +60,12 @@ class Journal:
         if not lines:
             return 0, []
         try:
-            begun = json.loads(lines[0])
-        except ValueError:
-            raise self._other([f"its `{JOURNAL}` is not JSON"]) from None
-        self._same(begun["job"], job.said)
-        if begun["files"] != job.files:
+            begun, last = json.loads(lines[0]), json.loads(lines[-1])
+            said, files = begun["job"], begun["files"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise self._other([f"its `{JOURNAL}` is not whole"]) from None
+        self._same(said, job.said)
+        if files != job.files:
             raise self._other(["the checkpoint's files were changed meanwhile"])
         sizes = [path.stat().st_size for core in range(job.said["cores"])
                  if (path := self.folder / core_file(core)).is_file()]  # fmt: skip
@@ -71,7 +73,7 @@ class Journal:
             return 0, []
         # What a torn line leaves behind must not run into the next one.
         os.truncate(self.path, sum(len(line) + 1 for line in lines))
-        return len(lines) - 1, json.loads(lines[-1])
+        return len(lines) - 1, last
 
     def begin(self, job: Job) -> None:
         """Start anew."""

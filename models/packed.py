@@ -20,6 +20,7 @@ from ..dsl.schedule.choose import choose_schedule
 from ..dsl.schedule.fits import check_shares
 from ..dsl.schedule.ir import Schedule
 from ..dsl.source import Source
+from ..dsl.text.files import read_regular
 from . import packed_layout as layout
 from .packed_layout import FORMAT, JOURNAL, KINDS, MANIFEST
 from .packed_manifest import overrides
@@ -28,6 +29,13 @@ from .tapes import Array
 
 _CHUNK = 16 << 20
 _AGAIN = ("pack the checkpoint again",)
+
+# What a manifest says besides its format, as JSON holds it.
+_FIELDS: dict[str, type] = {
+    "mks": str, "name": str, "definition": str, "model": str, "schedule": str, "dtype": str, "sizes": dict,
+    "plain": list, "target": str, "topology": list, "mesh": dict, "cores": int, "layout": str, "checkpoint": str,
+    "arrays": dict, "files": list, "texts": list,
+}  # fmt: skip
 
 # Called with the bytes compared so far and in all.
 type Progress = Callable[[int, int], None]
@@ -74,16 +82,18 @@ def open_packed(folder: str | Path) -> Packed:
     """
     folder = Path(folder).expanduser()
     said = _manifest(folder)
-    if said.get("format") != FORMAT:
+    if type(said.get("format")) is not int or said["format"] != FORMAT:
         message = f"`{folder}` has format {said.get('format')}; this version reads {FORMAT}"
         raise _error("E431", message, helps=_AGAIN)
     try:
+        _check_kinds(said)
         instance, schedule = _rebuilt(folder, said)
         plain = _weights(said["plain"], instance)
         arrays = {name: (KINDS[a["dtype"]], tuple(a["shape"])) for name, a in said["arrays"].items()}
         names = [layout.core_file(core) for core in range(schedule.cores)]
         complete = [file["name"] for file in said["files"]] == names and all(
-            file["crc32"].keys() == arrays.keys() for file in said["files"]
+            file["crc32"].keys() == arrays.keys() and all(type(crc) is int for crc in file["crc32"].values())
+            for file in said["files"]
         )
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as e:
         raise _error("E432", f"the manifest of `{folder}` is not whole", notes=(f"{type(e).__name__}: {e}",)) from None
@@ -127,7 +137,7 @@ def verify(packed: Packed, progress: Progress | None = None) -> list[Diagnostic]
 
 def _manifest(folder: Path) -> dict[str, Any]:
     try:
-        said = json.loads((folder / MANIFEST).read_text("utf-8"))
+        said = json.loads(read_regular(folder / MANIFEST))
     except FileNotFoundError:
         if (folder / JOURNAL).is_file():
             helps = ("start `mks pack` again as before: it goes on where it stopped",)
@@ -143,6 +153,14 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return said
 
 
+def _check_kinds(said: dict[str, Any]) -> None:
+    """Raises `ValueError` or `KeyError` where a field is not what `mks pack` writes."""
+    wrong = [name for name, kind in _FIELDS.items() if type(said[name]) is not kind]
+    wrong += [name for name in ("plain", "texts") if name not in wrong and any(type(x) is not str for x in said[name])]
+    if wrong:
+        raise ValueError(f"wrong kinds: {', '.join(f'`{name}`' for name in wrong)}")
+
+
 def _rebuilt(folder: Path, said: dict[str, Any]) -> tuple[Instance, Schedule]:
     """The definition again, as it was packed; what is wrong with it is raised."""
     definition = check_source(Source(said["name"], said["definition"]), folder)
@@ -155,6 +173,9 @@ def _rebuilt(folder: Path, said: dict[str, Any]) -> tuple[Instance, Schedule]:
     if said["dtype"] not in ("bf16", "f32"):
         raise ValueError(f"dtype {said['dtype']!r}")
     instance, found = instantiate(model, overrides=overrides(said["sizes"], model), working=said["dtype"])
+    here = (schedule.target.name, list(schedule.topology), dict(schedule.mesh), schedule.cores)
+    if here != (said["target"], said["topology"], said["mesh"], said["cores"]):
+        raise ValueError("`target`, `topology`, `mesh` and `cores` are not the schedule's")
     sink = Sink()
     if instance is None or not check_instance(instance, sink) or not check_shares(schedule, instance, sink):
         raise MksError([*found, *sink.found])

@@ -32,6 +32,9 @@ from .stored import Checkpoint
 _SAMPLE = 4096
 _VERSION = re.compile(r"^[ \t]*mks[ \t]+\d+", re.MULTILINE)
 
+# As `str` writes them; of what `Fraction` also reads, an exponent would take for ever.
+_FRACTION = re.compile(r"-?[0-9]{1,400}(/[0-9]{1,400})?")
+
 
 @frozen
 class Job:
@@ -107,6 +110,8 @@ def overrides(said: Mapping[str, Any], model: Model) -> dict[str, Value]:
     found: dict[str, Value] = {}
     for name, value in said.items():
         if name not in model.lists:
+            if isinstance(value, str) and not _FRACTION.fullmatch(value):
+                raise ValueError(f"`{name}` is no fraction: {value[:20]!r}")
             found[name] = Fraction(value) if isinstance(value, str) else value
         elif isinstance(value, list) and all(type(item) is int for item in value):
             found[name] = tuple(value)

@@ -7,6 +7,7 @@ import json
 import sys
 from typing import Any
 
+from ...dsl.commands.argtypes import count, natural
 from ...dsl.commands.check import given, none_chosen, parsed, resolved
 from ...dsl.compile import Definition, check_source
 from ...dsl.diagnostics import Diagnostic, MksError, ordered
@@ -38,11 +39,12 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         "mks tune", description=ABOUT, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", metavar="N", type=int, help="only for so many sequences; all numbers must fit still")
-    parser.add_argument("--position", metavar="N", type=int, help="each row's earlier tokens")
+    parser.add_argument(
+        "--rows", metavar="N", type=count, help="only for so many sequences; all numbers must fit still"
+    )
+    parser.add_argument("--position", metavar="N", type=natural, help="each row's earlier tokens; at most what the "
+                        "context has room for, which is the default")  # fmt: skip
     args = parsed(parser, argv)
-    if args.position is not None and args.position < 0:
-        parser.error("--position counts earlier tokens; it is 0 or more")
     found: list[Diagnostic] = []
     said = _tuned(args, found)
     found = list(ordered(found))

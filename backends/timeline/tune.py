@@ -8,8 +8,8 @@ from attrs import frozen
 
 from ...dsl.model.instance import Instance
 from ...dsl.program import ir as p
-from ...dsl.program.lower import lower
 from ...dsl.program.proof import prove
+from ...dsl.report.capacity import lower_fitting
 from ...dsl.schedule.ir import Schedule
 from .figures import machine
 from .moves import Move, choices, fitting
@@ -49,11 +49,11 @@ def tune(
     """Search from a schedule on. Steps at `rows` count alike, each in proportion; all of the schedule's must fit.
 
     Raises:
-        MksError: the schedule itself cannot be lowered.
+        MksError: the schedule itself cannot be lowered, or does not fit at all of its rows.
     """
     chosen = rows or schedule.rows
     at = schedule.context - 1 if position is None else min(position, schedule.context - 1)
-    programs = {n: lower(schedule, instance, n) for n in chosen}
+    programs = {n: lower_fitting(schedule, instance, n) for n in schedule.rows}
     before = best = steps(programs, chosen, at)
     kept: list[Kept] = []
     tried = 0

@@ -111,7 +111,11 @@ def examine(source: Source, args: argparse.Namespace, answer: Answer) -> None:
             continue
         if args.schedule in (None, schedule.name) and args.target in (None, schedule.target.name):
             resized = instance is not definition.instances[key[0]]
-            _report(schedule, instance, resized, answer, args.compile)
+            why = misfits(schedule, instance) if resized else []
+            if why:
+                _inapplicable(schedule, why, answer)
+                continue
+            _report(schedule, instance, answer, args.compile)
             _program(schedule, instance, resized, answer)
     if answer.schedules or answer.status or not (args.schedule or args.target):
         return
@@ -154,16 +158,17 @@ def _resize(
     found.extend(sink.found)
 
 
-def _report(schedule: Schedule, instance: Instance, resized: bool, answer: Answer, compile_: bool) -> None:
-    """A schedule's figures; at other sizes than the text's, a schedule that does not divide them is left out."""
+def _inapplicable(schedule: Schedule, why: list[str], answer: Answer) -> None:
+    """At other sizes than the text's, a schedule that does not divide them is left out."""
+    answer.texts.append(f"schedule `{schedule.name}` is not applicable at these sizes: {'; '.join(why)}")
+    answer.schedules.append({"name": schedule.name, "model": schedule.model.name, "not_applicable": why})
+
+
+def _report(schedule: Schedule, instance: Instance, answer: Answer, compile_: bool) -> None:
+    """A schedule's figures."""
     from ..report import report
     from .compiled import compiled
 
-    why = misfits(schedule, instance) if resized else []
-    if why:
-        answer.texts.append(f"schedule `{schedule.name}` is not applicable at these sizes: {'; '.join(why)}")
-        answer.schedules.append({"name": schedule.name, "model": schedule.model.name, "not_applicable": why})
-        return
     sink = Sink(answer.found)
     made = report.report(schedule, instance, sink, compiled(schedule, instance, answer.found) if compile_ else None)
     answer.texts.append(report.as_text(made))
@@ -172,8 +177,6 @@ def _report(schedule: Schedule, instance: Instance, resized: bool, answer: Answe
 
 def _program(schedule: Schedule, instance: Instance, resized: bool, answer: Answer) -> None:
     """What lowering finds; a line without effect is one only at the text's own sizes."""
-    if resized and misfits(schedule, instance):
-        return
     from ..program.effects import check_program
 
     answer.found.extend(check_program(schedule, instance, lines=not resized))
@@ -203,7 +206,7 @@ def _unsharded(
     for name in definition.main:
         if name in instances:
             made = bare(instances[name].model, targets[target], max(contexts, default=4096))
-            _report(made, instances[name], False, answer, compile_)
+            _report(made, instances[name], answer, compile_)
 
 
 def none_chosen(definition: Definition, file: str, *asked: str) -> Diagnostic:
@@ -225,6 +228,8 @@ def read_config(path: Path) -> dict[str, Any] | Diagnostic:
         found = json.loads(source.text)
     except json.JSONDecodeError as e:
         return Diagnostic("E007", f"`{path}` is not JSON: {e.msg}", Label(Span(source, e.pos, e.pos + 1)))
+    except ValueError:
+        return Diagnostic("E007", f"`{path}` holds a number that is too long")
     except RecursionError:
         return Diagnostic("E007", f"`{path}` is nested too deep for a config")
     return found if isinstance(found, dict) else Diagnostic("E007", f"`{path}` is not a JSON object")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from difflib import unified_diff
-from pathlib import Path
 
 from ..diagnostics import Diagnostic
 from ..render import render_all, style_for
 from ..source import Source
-from ..text.files import decode_source, read_source
+from ..text.files import decode_source, read_source, write_whole
 from ..text.format import format_source
 
 EXAMPLES = """\
@@ -67,15 +65,9 @@ def _one(name: str, check: bool, diff: bool) -> int:
 
 
 def _write(source: Source, made: str) -> int:
-    """Replace a file at once, so that an interruption cannot leave half of it."""
-    path = Path(source.name).resolve()  # of a link, what it leads to
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_bytes(made.encode("utf-8"))
-        beside.chmod(path.stat().st_mode)
-        beside.replace(path)
+        write_whole(source.name, made)
     except OSError as e:
-        beside.unlink(missing_ok=True)
         return _refused([Diagnostic("E003", f"`{source.name}` cannot be written: {(e.strerror or str(e)).lower()}")])
     print(f"{source.name} formatted")
     return 0

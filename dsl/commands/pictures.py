@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..text.files import write_whole
+
 if TYPE_CHECKING:
     from ..program.ir import Program
 
@@ -32,22 +34,30 @@ def asked(args: argparse.Namespace) -> dict[str, Path]:
 def write(programs: Sequence[Program], args: argparse.Namespace) -> list[Path]:
     """Write them; of several Programs each has a file, with the schedule and the rows in its name.
 
-    Raises OSError where a file cannot be written, or where the installation knows of nothing that draws.
+    Raises OSError where a file cannot be written, is the definition or is asked for twice, or where the installation
+    knows of nothing that draws.
     """
     from importlib.metadata import entry_points
 
     files = asked(args)
-    written: list[Path] = []
     if not files:
-        return written
+        return []
+    outs = {(kind, i): _out(path, program, len(programs))
+            for i, program in enumerate(programs) for kind, path in files.items()}  # fmt: skip
+    taken = {Path(args.file).resolve()}
+    for out in outs.values():
+        if out.resolve() in taken:
+            raise OSError(f"`{out}` would be written over the definition, or over another of these files")
+        taken.add(out.resolve())
     for point in entry_points(group=GROUP):
         draw = point.load()
-        for program in programs:
+        for i, program in enumerate(programs):
             for kind, text in draw(program, args.position, tuple(files)).items():
-                path = files[kind]
-                name = f"{path.stem}-{program.schedule.name}-{program.rows}{path.suffix}"
-                out = path if len(programs) == 1 else path.with_name(name)
-                out.write_text(text, "utf-8")
-                written.append(out)
-        return written
+                write_whole(outs[kind, i], text)
+        return list(outs.values())
     raise OSError(f"nothing that draws is installed: no entry point in `{GROUP}`; install mks again")
+
+
+def _out(path: Path, program: Program, several: int) -> Path:
+    name = f"{path.stem}-{program.schedule.name}-{program.rows}{path.suffix}"
+    return path if several == 1 else path.with_name(name)

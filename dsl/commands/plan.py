@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import Diagnostic, MksError, ordered
 from ..render import as_json, render_all, style_for
+from .argtypes import count, natural
 from .check import given, misfits, none_chosen, parsed, resolved
 from .pictures import add_pictures, asked, write
 
@@ -47,13 +48,12 @@ def main(argv: list[str]) -> int:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--rows", metavar="N", type=int, help="only for so many sequences at once")
+    parser.add_argument("--rows", metavar="N", type=count, help="only for so many sequences at once")
     parser.add_argument("--time", action="store_true", help="predict how long the step takes")
     add_pictures(parser)
-    parser.add_argument("--position", metavar="N", type=int, help="each row's earlier tokens, for times and pictures")
+    parser.add_argument("--position", metavar="N", type=natural, help="each row's earlier tokens, for times "
+                        "and pictures; at most what the context has room for, which is the default")  # fmt: skip
     args = parsed(parser, argv)
-    if args.position is not None and args.position < 0:
-        parser.error("--position counts earlier tokens; it is 0 or more")
     if args.position is not None and not args.time and not asked(args):
         parser.error("--position is for --time, --svg, --trace and --html")
     return plan(args)
@@ -135,7 +135,7 @@ def lowered(
         found.extend(idle_lines(made[0]) if made and not resized else [])
         programs += made
     if not chosen and not _failed(found):
-        asked = (args.schedule, args.rows and f"rows {args.rows}")
+        asked = (args.schedule, f"rows {args.rows}" if args.rows else None)
         found.append(none_chosen(definition, args.file, *(x for x in asked if x)))
     return programs
 

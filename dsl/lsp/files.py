@@ -40,7 +40,10 @@ class Files:
 
     def of(self, uri: str) -> Analysis:
         """What is known of a file now."""
-        text = self.server.workspace.get_text_document(uri).source
+        try:
+            text = self.server.workspace.get_text_document(uri).source
+        except (OSError, UnicodeError):  # neither open nor on disk
+            text = ""
         found = self.known.get(uri)
         if found is None or found.source.text != text:
             if found is not None and found.complete:

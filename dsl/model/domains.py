@@ -77,5 +77,7 @@ def faults(op: str, lengths: Lengths, scalars: Scalars) -> Iterator[str]:
     """What is wrong with the scalars of a call, if anything."""
     wrong = [f"`{name}` must be a number" for name, v in scalars.items() if name not in _OTHER and not is_number(v)]
     yield from wrong
+    if not wrong and scalars.get("eps", 0) < 0:  # type: ignore[operator]
+        yield f"`eps` is {scalars['eps']}; it must be 0 or more"
     if not wrong and op in DOMAINS:
         yield from DOMAINS[op](lengths, scalars)

@@ -86,12 +86,13 @@ class _Values:
             return 1
         if isinstance(value, Fraction):
             value = simplified(value)
+        finite = _finite(value)
         if size.kind == "size" and (not isinstance(value, int) or not 0 < value < 1 << 40):
-            text = f"{float(value):g}" if not isinstance(value, int) else str(value)
+            text = f"{float(value):g}" if finite and not isinstance(value, int) else str(value)
             self.sink.report("E113", f"a size must be a positive whole number; `{size.name}` is {text}", size.span)
             return 1
-        if isinstance(value, float) and not math.isfinite(value):
-            self.sink.report("E112", f"`{size.name}` must be a finite number, not {value}", size.span)
+        if not finite:
+            self.sink.report("E112", f"`{size.name}` must be a finite number, as f64 has it", size.span)
             return 1
         return value
 
@@ -177,6 +178,14 @@ def _both_numbers(a: object, b: object) -> bool:
 
 def _show(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _finite(value: int | float | Fraction) -> bool:
+    """Whether it can be computed with."""
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
 
 
 def _tidy(value: float) -> int | float:

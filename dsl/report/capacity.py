@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from ..diagnostics import Diagnostic, Label, MksError, Sink
+from ..model.instance import Instance
 from ..program.bill import Bill, Line, bill, gib, mib
+from ..program.ir import Program
 from ..program.lower import lower
+from ..schedule.ir import Schedule
 from ..schedule.shares import Shares
 from .estimate import estimate
 from .remedies import remedies
@@ -19,6 +22,15 @@ def charge(shares: Shares, rows: int, counts: Traffic) -> Bill:
         return bill(lower(shares.schedule, shares.instance, rows))
     except MksError:
         return estimate(shares, rows, counts)
+
+
+def lower_fitting(schedule: Schedule, instance: Instance, rows: int, *, consecutive: bool = False) -> Program:
+    """A Program that fits its memories. Raises `MksError` where it does not."""
+    program, sink = lower(schedule, instance, rows, consecutive=consecutive), Sink()
+    check_capacity(program.shares, bill(program), sink, settled=True)
+    if sink.found:
+        raise MksError(sink.found)
+    return program
 
 
 def check_capacity(shares: Shares, found: Bill, sink: Sink, settled: bool = False) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from .argtypes import count, number
+from ...dsl.commands.argtypes import count, number
 from .find import CannotOpen
 from .guard import command_parser, guarded, itself
 

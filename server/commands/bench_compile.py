@@ -13,8 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .argtypes import number
-from .compile import add_choice, chosen, lowered, parse
+from ...dsl.commands.argtypes import number
+from ...dsl.report.capacity import lower_fitting
+from .compile import add_choice, chosen, parse
 from .find import CannotOpen
 from .guard import command_parser, guarded
 from .terminal import working
@@ -54,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
 def _bench(args: argparse.Namespace) -> None:
     _, schedule, instance = chosen(args)
     rows = schedule.rows[0]
-    program = lowered(schedule, instance, rows)
+    program = lower_fitting(schedule, instance, rows)
     found = {way: _timed(program, way, args.timeout) for way in _WAYS}
     ours = found["kernels"]["total_s"]
     ratios = {way: round(x["total_s"] / ours, 2) for way, x in found.items() if way != "kernels"}

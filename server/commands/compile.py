@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
+from ...dsl.commands.argtypes import count
 from ...dsl.commands.check import resolved
 from ...dsl.commands.sizes import add_sizes
 from ...dsl.diagnostics import Diagnostic, MksError, Sink
-from .argtypes import count
+from ...dsl.report.capacity import lower_fitting
 from .find import CannotOpen, find_schedule, main_model
 from .guard import command_parser, guarded
 from .terminal import warn, working
@@ -123,19 +124,6 @@ def chosen(args: argparse.Namespace) -> tuple[Source, Schedule, Instance]:
     return source, schedule, instance
 
 
-def lowered(schedule: Schedule, instance: Instance, rows: int, *, consecutive: bool = False) -> Program:
-    """A Program that fits its memories. Raises `MksError` where it does not."""
-    from ...dsl.program.bill import bill
-    from ...dsl.program.lower import lower
-    from ...dsl.report.capacity import check_capacity
-
-    program, sink = lower(schedule, instance, rows, consecutive=consecutive), Sink()
-    check_capacity(program.shares, bill(program), sink, settled=True)
-    if sink.found:
-        raise MksError(sink.found)
-    return program
-
-
 def _compile(args: argparse.Namespace) -> None:
     begun = time.perf_counter()
     source, schedule, instance = chosen(args)
@@ -143,7 +131,7 @@ def _compile(args: argparse.Namespace) -> None:
     steps: list[tuple[Path, Program, dict[str, Any]]] = []
     for rows in schedule.rows:
         at = time.perf_counter()
-        program = lowered(schedule, instance, rows, consecutive=args.span is not None)
+        program = lower_fitting(schedule, instance, rows, consecutive=args.span is not None)
         spent = time.perf_counter() - at
         with working(f"Compiling {schedule.model.name} for {schedule.target.name}, rows {rows}"):
             # What follows takes a while to import, and what is wrong with a definition is said before.

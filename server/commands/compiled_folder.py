@@ -10,6 +10,7 @@ from typing import Any
 from attrs import field, frozen
 
 from ...dsl.diagnostics import Diagnostic, MksError
+from ...dsl.text.files import read_regular
 
 # What is compared with what is served; a manifest says more.
 _KINDS: dict[str, type | tuple[type, ...]] = {
@@ -70,7 +71,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     from .artifact import FORMAT, MANIFEST
 
     try:
-        said = json.loads((folder / MANIFEST).read_text("utf-8"))
+        said = json.loads(read_regular(folder / MANIFEST))
     except FileNotFoundError:
         raise _error(f"`{folder}` holds no compiled step", (f"no `{MANIFEST}`",)) from None
     except OSError as e:

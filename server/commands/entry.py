@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from .argtypes import count, ids, number
+from ...dsl.commands.argtypes import count, ids, number
 from .guard import command_parser, guarded
 from .model_options import add_model, check_model
 from .serve_options import EXAMPLES, add_options

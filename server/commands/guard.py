@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from ..api.errors import ApiError
+from ..engine.sequence import NotFinite
 from ..text.files import UnreadableFile
 from .find import CannotOpen
 
@@ -48,6 +49,6 @@ def guarded(parse: Parse, argv: list[str], work: Work) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
-    except (CannotOpen, UnreadableFile, ApiError) as error:
+    except (CannotOpen, UnreadableFile, ApiError, NotFinite) as error:
         print(f"error: {error}", file=sys.stderr)
     return 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .argtypes import count, number, port
+from ...dsl.commands.argtypes import count, number, port
 
 EXAMPLES = """\
 examples:

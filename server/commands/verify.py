@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve
 
+from ...dsl.commands.argtypes import count, ids
 from ...dsl.commands.sizes import add_sizes
 from ..api.params import check_ids
 from ..text.files import read_text_files
 from ..text.tokenizer import load_tokenizer
-from .argtypes import count, ids
 from .find import CannotOpen, bind, checkpoint_place, find_model, find_schedule, text_place
 from .guard import command_parser, guarded, itself
 from .load import values

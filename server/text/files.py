@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import field, frozen
 
+from ...dsl.text.files import read_regular
 from ...models.gguf_tokenizer import UnreadableTokenizer, generation_config, tokenizer_config, tokenizer_json
 from . import rank_file
 
@@ -48,7 +49,7 @@ def read_text_files(checkpoint: Path) -> TextFiles:
 
 def _text(file: Path) -> str | None:
     try:
-        return file.read_text(encoding="utf-8")
+        return read_regular(file)
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

@@ -124,6 +124,13 @@ def test_files_of_two_cores_that_changed_places(folder: Path) -> None:
         (lambda m: m.update(plain="embed"), "E432"),
         (lambda m: m.update(plain=["nothing"]), "E432"),
         (lambda m: m["sizes"].update(full=4), "E432"),
+        (lambda m: m["sizes"].update(d="1e999999999"), "E432"),  # `Fraction` would compute it
+        (lambda m: m.update(format=True), "E431"),
+        (lambda m: m.update(schedule=None), "E432"),
+        (lambda m: m.update(texts=[1]), "E432"),
+        (lambda m: m.update(cores=[[]]), "E432"),
+        (lambda m: m.update(topology=[8, 8, 8]), "E432"),
+        (lambda m: m["files"][0]["crc32"].update(dict.fromkeys(m["files"][0]["crc32"], "x")), "E432"),
         (lambda m: m["sizes"].update(layers=10**10), "E124"),
         (lambda m: m["sizes"].update(layers=4), "E431"),
         (lambda m: m["sizes"].update(nothing=1), "E114"),
@@ -180,3 +187,10 @@ def test_a_size_over_zero(sound: Path) -> None:
     finally:
         path.write_text(text)
     assert [d.code for d in refused.value.diagnostics] == ["E432"]
+
+
+def test_a_manifest_that_is_a_pipe(folder: Path) -> None:
+    """It is not waited for."""
+    (folder / "manifest.json").unlink()
+    os.mkfifo(folder / "manifest.json")
+    assert codes(folder) == ["E430"]

@@ -12,13 +12,15 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from helpers.cases import DATA
+from helpers.definitions import text
+from helpers.schedules import ONE, kimi
 
 from mks.dsl.commands.cli import main
 from mks.server.commands.load import open_model
 
 from .conftest import CHAT_TINY
 
-DATA = Path(__file__).parents[1] / "data"
 MODEL = Path(__file__).parents[2] / "models" / "qwen3.mks"
 QWEN3 = ["--checkpoint", str(DATA / "qwen3_tiny"), "--sizes", "config"]
 SOURCE = "import sys; from mks.dsl.commands.cli import main; sys.exit(main())"
@@ -108,6 +110,29 @@ def test_a_packed_model_runs(packed: str, by_flag: bool) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     assert "interpreted" in done.stderr
     assert json.loads(done.stdout)["output_ids"] == right[16:19]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("folder", "lines", "cores"),
+    [pytest.param("kimi_k3_tiny", ONE, 1, id="plain"), pytest.param("kimi_k3_mxfp4_tp8", kimi(2, 1), 2, id="mxfp4")],
+)
+def test_routed_experts(folder: str, lines: str, cores: int, tmp_path: Path) -> None:
+    """Prompts are read with the experts that kernels fetch, and latent attention's matrix that they have in two."""
+    path = tmp_path / "kimi_k3.mks"
+    model, _, _ = text("kimi_k3").partition("\nschedule ")
+    path.write_text(f"{model}\nschedule small for kimi_k3 {{\n{lines}}}\n")
+    asked = ["--checkpoint", str(DATA / folder), "--sizes", "config", "--ids", "1,2,3", "--max-tokens", "2", "--json"]
+    # Most of the time XLA compiles: it need not try hard.
+    quick = f"--xla_force_host_platform_device_count={cores} --xla_backend_optimization_level=0"
+    found = []
+    for backend in ("reference", "pallas"):
+        done = subprocess.run([sys.executable, "-c", SOURCE, "run", str(path), *asked, "--backend", backend],
+                              env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": quick}, capture_output=True,
+                              text=True, timeout=150, check=False)  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        found.append(json.loads(done.stdout)["output_ids"])
+    assert found[0] == found[1]
 
 
 @pytest.mark.slow

@@ -333,3 +333,20 @@ def test_the_command_says_what_stands_in_the_way(
     assert main(["plan", path, "--rows", "1", "--svg", str(tmp_path / "a.svg")]) == 1
     assert "mks.pictures" in capsys.readouterr().err
     assert main(["plan", path, "--rows", "1"]) == 0
+
+
+def test_the_command_keeps_what_is_there(
+    installed: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither the definition nor another picture is written over, and nothing is left of one that fails."""
+    path, out = tmp_path / "mine.mks", tmp_path / "a.svg"
+    path.write_text(text("smollm2"))
+    assert main(["plan", str(path), "--svg", str(path)]) == 1
+    assert "written over" in capsys.readouterr().err
+    assert main(["plan", str(path), "--svg", str(out), "--html", str(out)]) == 1
+    assert path.read_text() == text("smollm2")
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.mks"]
+    out.mkdir()
+    assert main(["plan", str(path), "--svg", str(out)]) == 1
+    assert str(out) in capsys.readouterr().err
+    assert {file.name for file in tmp_path.iterdir()} == {"mine.mks", "a.svg"}

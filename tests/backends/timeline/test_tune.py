@@ -128,3 +128,17 @@ def test_the_command_prints_a_schedule(
     assert made["after_seconds"]["1"] < made["before_seconds"]["1"]
     assert main([str(path), "--schedule", "none"]) == 1
     assert "none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("old", "new", "code"), [
+    ("context 4096", "context 9223372036854775808", "E302"),
+    ("slots = 12", "slots = 2000000", "E301"),
+])  # fmt: skip
+def test_what_does_not_fit_is_not_searched(old: str, new: str, code: str, tmp_path: Path,
+                                           capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    """It is refused as `mks check` refuses it, before anything is simulated."""
+    path = tmp_path / "wide.mks"
+    path.write_text(TEXT.replace(old, new), "utf-8")
+    assert main([str(path)]) == 1
+    said = capsys.readouterr()
+    assert (said.out, f"error[{code}]" in said.err) == ("", True)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from helpers.definitions import FOLDER, text
+from helpers.oracles import DATA
 
 from mks.dsl.codes import pages
 from mks.dsl.commands import cli
-from mks.dsl.commands import fmt as command_fmt
 from mks.dsl.source import Source
 from mks.dsl.text.parse import parse
 
@@ -215,7 +215,7 @@ def test_fmt_that_cannot_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(command_fmt.Path, "replace", full)
+    monkeypatch.setattr(Path, "replace", full)
     assert cli.main(["fmt", str(file)]) == 1
     assert file.read_text() == "mks   1"
     assert list(tmp_path.iterdir()) == [file]
@@ -382,3 +382,23 @@ def test_constants_are_finite(value: str, capsys: pytest.CaptureFixture[str]) ->
     """A constant that is no finite number is refused, not computed with."""
     assert cli.main(["check", SMALL, "--size", f"eps={value}"]) == 1
     assert "error[E112]: `eps` must be a finite number" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("number", "said"), [("9" * 5000, "E007"), ("1" + "0" * 400, "E112"), ("-1e-6", "E127")])
+def test_numbers_of_a_config(number: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Too long to be read, too large to be computed with, or nothing that the op takes."""
+    config = tmp_path / "config.json"
+    config.write_text(
+        (DATA / "qwen3_tiny" / "config.json").read_text().replace('"rms_norm_eps": 1e-06', f'"rms_norm_eps": {number}')
+    )
+    assert number in config.read_text()
+    assert cli.main(["check", str(FOLDER / "qwen3.mks"), "--config", str(config), "--adopt"]) == 1
+    assert f"error[{said}]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["plan", "tune"])
+@pytest.mark.parametrize("option", [["--rows", "0"], ["--rows", "-1"], ["--position", "-1"], ["--position", "9" * 30]])
+def test_counts_are_usage(command: str, option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """No rows, or a place before the first, is wrong usage to each command."""
+    assert cli.main([command, SMALL, *option]) == 2
+    assert "usage: mks" in capsys.readouterr().err

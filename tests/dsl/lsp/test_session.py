@@ -183,3 +183,14 @@ def test_the_checker_does_without_pygls() -> None:
     code += "; sys.exit('pygls' in sys.modules or 'lsprotocol' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, str(FOLDER / "smollm2.mks")], capture_output=True, timeout=60)
     assert done.returncode == 0
+
+
+def test_a_file_that_is_nowhere(tmp_path: Path) -> None:
+    """Neither open nor on disk: what is asked of it has no answer, and the session goes on."""
+    with Editor() as editor:
+        uri = uri_of(tmp_path / "nowhere.mks")
+        assert editor.at("hover", uri, 0, 0) is None
+        options = {"tabSize": 2, "insertSpaces": True}
+        assert not editor.ask("textDocument/formatting", {"textDocument": {"uri": uri}, "options": options})
+        editor.open(uri_of(tmp_path / "small.mks"), SMALL)
+        assert editor.diagnostics(uri_of(tmp_path / "small.mks"), 1) == []
