@@ -64,7 +64,7 @@ def plain(binding: Binding) -> frozenset[str]:
 
 def bank_layers(program: Program, bank: Bank) -> list[int]:
     """The layers whose experts a bank holds, in order."""
-    return [layer for layer, parts in program.layer_parts.items() if bank.part in parts]
+    return list(program.layers_of(bank.part))
 
 
 def bank_blocks(program: Program, bank: Bank, layer: int, read: Read, core: int) -> Iterator[Array]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from attrs import frozen
@@ -77,38 +76,31 @@ def trips(program: p.Program) -> dict[str, float]:
 
     Caches are full: each row attends to `context` positions.
     """
-    count = _counts(program)
     found: dict[str, float] = {}
     for place, op in _ops(program.body, "step"):
         if isinstance(op, p.Layers):
             found[LAYERS] = op.stop - op.start
         elif isinstance(op, p.Choice):
-            names = {name for name, _ in op.bodies}
-            always = all(names & set(parts) for parts in program.layer_parts.values())
-            found |= {part_scope(n): count[n] for n, _ in op.bodies if len(op.bodies) > 1 or not always}
+            branch = len(op.bodies) > 1 or not program.always(op)
+            found |= {part_scope(name): program.times(name) for name, _ in op.bodies if branch}
         elif isinstance(op, p.Attend):
-            found[tiles_scope(op)] = count[place] * _tiles(op, program)
+            found[tiles_scope(op)] = program.times(place) * _tiles(op, program)
     return found
 
 
 def branches(program: p.Program) -> dict[str, float]:
     """The same of small branches."""
     found: dict[str, float] = {}
-    count = _counts(program)
     for place, op in _ops(program.body, "step"):
         if isinstance(op, p.Attend):
-            found[next_scope(op)] = count[place] * max(0, _tiles(op, program) - program.caches[op.ring].slots)
-            found[last_scope(op)] = count[place] * program.rows
+            later = max(0, _tiles(op, program) - program.caches[op.ring].slots)
+            found[next_scope(op)] = program.times(place) * later
+            found[last_scope(op)] = program.times(place) * program.rows
     for starts in starting(program).values():
         for i, counts in enumerate(starts.counts):
             if len(counts) > 1:
                 found |= {starts.scope(i, rows): times for rows, times in counts.items() if rows != IDLE}
     return found
-
-
-def _counts(program: p.Program) -> dict[str, int]:
-    """How often a step runs each part."""
-    return Counter(["step", *(part for parts in program.layer_parts.values() for part in parts)])
 
 
 def _tiles(op: p.Attend, program: p.Program) -> int:

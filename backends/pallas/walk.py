@@ -61,8 +61,6 @@ def _layers(op: p.Layers, core: Core) -> None:
 def _choice(choice: p.Choice, core: Core) -> None:
     """One of several bodies, each emitted once; without a branch where every layer runs the same."""
     keys, table = sorted(core.counters), core.refs["layers"]
-    names = {name for name, _ in choice.bodies}
-    always = all(names & set(parts) for parts in core.program.layer_parts.values())
 
     def run(place: str, ops: Sequence[p.Op], carry: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
         core.restore(keys, carry)
@@ -76,7 +74,7 @@ def _choice(choice: p.Choice, core: Core) -> None:
         partial(run, place, ops) for place, ops in choice.bodies
     ]
     carry = core.threaded(keys)
-    if not always:
+    if not core.program.always(choice):
         branches.append(lambda carry: carry)
     if len(branches) == 1:
         core.restore(keys, branches[0](carry))

@@ -13,10 +13,10 @@ from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
 from ...dsl.program.exchange import Exchange
 from ...dsl.program.expert_layout import ExpertProduct
+from ...dsl.program.tiles import ROW_BYTES
 from .figures import TILE, Machine
 
 SUBLANES, LANES = 8, 128
-_ROW_BYTES = 2048  # of a tape
 START, WAIT, BRANCH = 5.0, 1.5, 25.0  # bundles: a transfer's descriptor, a semaphore, a layer's choice of a part
 _STORE = 8.0  # a statement's way through memory
 
@@ -42,7 +42,7 @@ def registers(shape: tuple[int, ...]) -> int:
 def dot(product: p.Product, run: int, rows: int, machine: Machine) -> float:
     """One iteration of a product's run: the tiles that arrived are pushed into the matrix units."""
     made = product.tiling.runs[run]
-    weights = sum(made.rows) * _ROW_BYTES
+    weights = sum(made.rows) * ROW_BYTES
     return weights / TILE * machine.tile[product.tiling.bits].value + _many(rows, weights, machine)
 
 
@@ -54,7 +54,7 @@ def _many(rows: int, weights: int, machine: Machine) -> float:
 def expert_dot(product: ExpertProduct, codec: str, rows: int, machine: Machine) -> float:
     """One product of a routed expert; each row of the operand is spread over eight where codes have scales."""
     bits = product.tiling.bits
-    weights = product.tiling.rows * _ROW_BYTES
+    weights = product.tiling.rows * ROW_BYTES
     bundles = machine.tile[bits].value
     if codec == "mxfp4":
         bundles += machine.code_row.value * (rows - 1)

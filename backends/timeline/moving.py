@@ -7,7 +7,9 @@ from math import prod
 
 from ...dsl.model import ir as m
 from ...dsl.program import ir as p
-from ...dsl.program.reads import BYTES, ROW_BYTES, fetched
+from ...dsl.program.reads import fetched
+from ...dsl.program.tiles import ROW_BYTES
+from ...dsl.schedule.targets import BYTES
 from . import costs
 from .actions import Action, Await, Issue, Where
 from .state import State

@@ -104,14 +104,13 @@ def predict(program: p.Program, position: int | None = None, savings: bool = Tru
 
 
 def _parts(program: p.Program, trace: Trace) -> tuple[Share, ...]:
-    runs = Counter(part for parts in program.layer_parts.values() for part in parts)
     by_place: dict[str, list[Span]] = defaultdict(list)
     moved: Counter[str] = Counter()
     for span in trace.spans:
         by_place[span.where.place].append(span)
     for transfer in trace.transfers:
         moved[transfer.where.place] += transfer.bytes
-    return tuple(_share(place, runs.get(place, 1), spans, moved[place]) for place, spans in by_place.items())
+    return tuple(_share(place, program.times(place), spans, moved[place]) for place, spans in by_place.items())
 
 
 def _layers(program: p.Program, trace: Trace) -> tuple[Share, ...]:

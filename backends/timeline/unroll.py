@@ -8,8 +8,8 @@ from math import prod
 from ...dsl.model import ir as m
 from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
-from ...dsl.program.reads import BYTES
 from ...dsl.program.work import collective
+from ...dsl.schedule.targets import BYTES
 from . import costs, moving
 from .actions import Action, Await, Collect, Issue, Post
 from .figures import Machine

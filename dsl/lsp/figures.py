@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from ..model import ir as m
 from ..program import ir as p
 from ..program.bill import gib, mib
-from ..program.reads import ROW_BYTES, array_bytes, fetched, tapes
+from ..program.reads import array_bytes, fetched, tapes
 from ..program.record import collectives
+from ..program.tiles import ROW_BYTES
 from ..program.words import number
 from ..report.report import ScheduleReport
 from ..schedule.ir import Schedule

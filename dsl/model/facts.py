@@ -10,6 +10,8 @@ from . import ir as m
 from .expressions import walk
 from .ir import Node
 
+STEP = "step"  # the place of the unnamed step
+
 
 @frozen
 class Product:
@@ -24,7 +26,7 @@ class Product:
 
 @frozen(slots=False)
 class Facts:
-    """Derived once for a model. A place is a part's name or a step's (`step` for the unnamed one)."""
+    """Derived once for a model. A place is a part's name or a step's (`STEP` for the unnamed one)."""
 
     model: m.Model = field(repr=False)
 
@@ -33,7 +35,7 @@ class Facts:
         """Each place's assignments, those in loops over rows included."""
         found: dict[str, tuple[m.Assign | m.Write, ...]] = {}
         for name, step in self.model.steps.items():
-            found[name or "step"] = tuple(_assignments(step.body))
+            found[name or STEP] = tuple(_assignments(step.body))
         for name, part in self.model.parts.items():
             found[name] = tuple(_assignments(part.body))
         return found
@@ -44,7 +46,7 @@ class Facts:
         found: dict[str, tuple[Node, ...]] = {}
         for place, body in self.bodies.items():
             for statement in body:
-                for name in _named(statement):
+                for name in names_of(statement):
                     key = f"{place}.{name}"
                     found[key] = (*found.get(key, ()), statement.value)
         return found
@@ -55,7 +57,7 @@ class Facts:
         found = []
         for place, body in self.bodies.items():
             for statement in body:
-                values = tuple(f"{place}.{name}" for name in _named(statement))
+                values = tuple(f"{place}.{name}" for name in names_of(statement))
                 inside = {id(n) for e in walk(statement.value) if isinstance(e, m.Experts) for n in walk(e.body)}
                 for node in walk(statement.value):
                     if isinstance(node, m.Call) and (weight := _weight_of(node)) is not None:
@@ -98,7 +100,8 @@ class Facts:
         return found
 
 
-def _named(statement: m.Assign | m.Write) -> tuple[str, ...]:
+def names_of(statement: m.Assign | m.Write) -> tuple[str, ...]:
+    """The names that a statement sets."""
     return statement.names if isinstance(statement, m.Assign) else (statement.state.split(".")[-1],)
 
 

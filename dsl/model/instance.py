@@ -93,6 +93,10 @@ class Instance:
         """For each layer of a step, the parts it runs, in order."""
         return self._layer_parts.get(step, {})
 
+    def layers_of(self, part: str) -> tuple[int, ...]:
+        """The layers that run a part in the decode step, ascending."""
+        return tuple(layer for layer, parts in self.layer_parts().items() if part in parts)
+
     @cached_property
     def _layer_parts(self) -> dict[str, dict[int, tuple[str, ...]]]:
         found = {}

@@ -45,7 +45,7 @@ def _lengths(instance: Instance, sink: Sink) -> bool:
     model = instance.model
     shapes = [(state.type.shape, state.span) for state in model.states.values()]
     shapes += [(weight.shape, weight.span) for weight in model.weights.values()]
-    for body in Facts(model).bodies.values():
+    for body in instance.facts.bodies.values():
         for statement in body:
             nodes = [n for n in walk(statement.value) if isinstance(n, m.Call)]
             shapes += [(type_.shape, node.span) for node in nodes for type_ in node.types]
@@ -247,7 +247,7 @@ def shared_heads(facts: Facts) -> list[tuple[m.Call, int, int]]:
 
 
 def _heads(instance: Instance, sink: Sink) -> None:
-    for call, many, few in shared_heads(Facts(instance.model)):
+    for call, many, few in shared_heads(instance.facts):
         a, b = (call.args[i].type.shape[0] for i in (many, few))
         if instance.length(a) % instance.length(b):
             sink.report("E126", f"{instance.length(a)} heads ({a}) do not share {instance.length(b)} ({b}) evenly",

@@ -49,7 +49,7 @@ def attend_latent(call: m.Call, frame: Frame) -> Node:
     whole = frame.compute(f"query of {name}", (heads, both), build.dtype(Type("bf16")), query)
     absorb = head_product(build, frame.place, kv_b.name, "absorb", heads, rank, both - width, call.span)
     local = frame.local(whole, q.type, q)
-    frame.ops.append(p.Compute((absorb.operand,), _part("first", local, both - width, call), None, q.span))
+    frame.ops.append(p.Compute((absorb.operand,), _part("by_head", local, both - width, call), None, q.span))
     frame.ops += loops(absorb, build)
     ring, early = _ring(states, call, frame)
     working = build.dtype(Type("bf16"))
@@ -71,7 +71,7 @@ def attend_latent(call: m.Call, frame: Frame) -> Node:
 
 
 def _part(what: str, x: Node, width: int, call: m.Call) -> Node:
-    """A view that the model has no op for: `first` or `last` channels, or heads and rows exchanged."""
+    """A view that the model has no op for: the `last` channels, or the first ones with heads or rows in front."""
     return m.Call(f"view_{what}", (x,), (("width", number(width, call)),), (x.type,), call.span)
 
 

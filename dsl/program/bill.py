@@ -7,9 +7,10 @@ from attrs import field, frozen
 from ..schedule.targets import padded_bytes
 from ..source import Span
 from . import ir as p
-from .reads import ROW_BYTES, runs
+from .reads import runs
 from .temporaries import temporaries
-from .work import collective, exchange_set, rooms
+from .tiles import ROW_BYTES
+from .work import collective, exchange_set, ring_bytes, rooms
 
 TEMPORARIES = "compiler temporaries"
 # The bill is never below what the compiler uses, and at most so much above it.
@@ -114,9 +115,8 @@ def _buffers(program: p.Program) -> list[Line]:
 def _rings(program: p.Program) -> list[Line]:
     found = []
     for ring in program.rings.values():
-        slot = ring.rows * ROW_BYTES
-        name = f"stream {ring.name}" if ring.ahead else f"ring {ring.name}"
-        found.append(Line(name, ring.slots * slot, f"{ring.slots} slots x {mib(slot)}", "", ring.span))
+        name, size = f"stream {ring.name}" if ring.ahead else f"ring {ring.name}", ring_bytes(ring)
+        found.append(Line(name, size, f"{ring.slots} slots x {mib(size // ring.slots)}", "", ring.span))
     return found
 
 

@@ -7,12 +7,13 @@ from attrs import evolve
 from ..model import ir as m
 from ..model import ops as registry
 from ..model.expressions import walk
+from ..model.facts import STEP, names_of
 from ..model.ir import Node
 from . import ir as p
 from .attention import attend, attend_latent, entry_shape
-from .build import STEP, Build, cannot, groups, layer_scalar, turned
+from .build import Build, cannot, groups, layer_scalar, turned
 from .experts import expert_matmul, experts, route
-from .frame import Frame, Mark, Ops, names_of
+from .frame import Frame, Mark, Ops
 from .products import matmul
 from .sums import axes, complete, norm_of_share, scattered
 from .values import Split, linear, whole
@@ -54,8 +55,7 @@ def _assign(statement: m.Assign, frame: Frame) -> None:
         full, place = (name, "") if own else (f"{frame.place}.{name}", frame.place)
         if share is not None:
             columns = build.buffers[share.name].shape[-1] if isinstance(share, m.Local) else 0
-            build.buffer(full, (build.rows, columns), build.dtype(type_), place, statement.span)
-            build.views[full] = p.View(full, 0, (columns,))
+            build.held(full, (columns,), build.dtype(type_), place, statement.span)
         outputs.append(build.value(full, type_, place, statement.span))
     frame.ops.append(p.Compute(tuple(outputs), node, statement.guard, statement.span))
     _save(statement.value, frame)

@@ -11,16 +11,15 @@ from ..model.facts import Facts, same_operand
 from ..model.shapes import Poly
 from ..schedule.ir import Group, Schedule, Stream
 from ..schedule.shares import Shares
+from ..schedule.targets import BYTES
 from ..source import Span
 from . import ir as p
 from .expert_layout import expert_layout
-from .tiles import TILE_BYTES, WIDTH, Run, Tiling, tiling
+from .tiles import ROW_BYTES, TILE_BYTES, WIDTH, Run, Tiling, tiling
 
-_BITS = {"bf16": 16, "f32": 32, "int32": 32}
 LANES = 128
-STEP = "step"
 DIRECT = "unstreamed weights"  # no stream can have this name
-TILE_ROWS = TILE_BYTES // (4 * WIDTH)
+TILE_ROWS = TILE_BYTES // ROW_BYTES
 
 
 def cannot(what: str, span: Span | None, *helps: str) -> MksError:
@@ -62,17 +61,20 @@ class Build:
         self.buffers[name] = p.Buffer(name, shape, dtype, place, span)
         return name
 
+    def held(self, name: str, shape: tuple[int, ...], dtype: str, place: str, span: Span) -> str:
+        """Room for something new of every row, and the value of that name in it."""
+        self.views[name] = p.View(name, 0, shape)
+        return self.buffer(name, (self.rows, *shape), dtype, place, span)
+
     def value(self, name: str, type_: m.Type, place: str, span: Span, dtype: str | None = None) -> str:
         """Room for a value of every row, known by its name; the same room if the name is assigned again."""
         if name not in self.buffers:
-            shape = self.shares.shape(type_.shape)
-            self.buffer(name, (self.rows, *shape), dtype or self.dtype(type_), place, span)
-            self.views[name] = p.View(name, 0, shape)
+            self.held(name, self.shares.shape(type_.shape), dtype or self.dtype(type_), place, span)
         return name
 
     def layers_of(self, part: str) -> tuple[int, ...]:
         """The layers that run a part in the decode step."""
-        return tuple(layer for layer, parts in self.shares.instance.layer_parts("").items() if part in parts)
+        return self.shares.instance.layers_of(part)
 
 
 def groups(build: Build, place: str) -> dict[str, tuple[str, ...]]:
@@ -146,7 +148,7 @@ def product(build: Build, place: str, members: tuple[str, ...], operand: str | N
     dtype = build.dtype(weights[0].type)
     widths = tuple(_rows(build, name) for name in members)
     inputs = build.shares.weight_shape(weights[0])[-1]
-    tiles = tiling(sum(widths), inputs, _BITS[dtype])
+    tiles = tiling(sum(widths), inputs, 8 * BYTES[dtype])
     name = f"{place}.{'+'.join(w.split('.')[-1] for w in members)}"
     if operand is None or build.buffers[operand].shape != (build.rows, tiles.inputs):
         operand = build.buffer(f"operand of {name}", (build.rows, tiles.inputs), dtype, place, span)
@@ -191,7 +193,7 @@ def head_product(build: Build, place: str, weight: str, piece: str, heads: int, 
     """Products of each head with its own part of a weight: operand and result are `[heads, rows, …]`."""
     declared = build.schedule.model.weights[weight]
     dtype = build.dtype(declared.type)
-    tiles = by_head(tiling(outputs, inputs, _BITS[dtype]), heads)
+    tiles = by_head(tiling(outputs, inputs, 8 * BYTES[dtype]), heads)
     if tiles is None:
         raise cannot(f"multiply each head by a matrix {[outputs, inputs]}", span)
     name = f"{place}.{weight.split('.')[-1]} {piece}"
@@ -272,7 +274,7 @@ def _fits(own: list[p.Product], stream: Stream) -> list[Diagnostic]:
     """What is wrong with a stream's slots for its products; the largest of them is shown."""
     wide = max(own, key=lambda product: max(product.tiling.transfers))
     deep = max(own, key=lambda product: max(len(run.rows) for run in product.tiling.runs))
-    tile = max(wide.tiling.transfers) * 2048
+    tile = max(wide.tiling.transfers) * ROW_BYTES
     together = max(len(run.rows) for run in deep.tiling.runs)
     found = []
     if tile > stream.slot:

@@ -6,11 +6,14 @@ kernel holds. Last axes are padded to whole lanes; rows are not padded here.
 
 from __future__ import annotations
 
+from math import prod
+
 from attrs import frozen
+
+from ..schedule.targets import BYTES
 
 LANES = 128
 REDUCES = ("direct", "scatter_gather", "two_level")
-_BYTES = {"f32": 4, "bf16": 2, "int32": 4}
 
 
 @frozen
@@ -159,12 +162,9 @@ def _check(cores: int, rows: int, width: int, wire: str) -> None:
         raise ValueError("one core has nobody to exchange with")
     if rows < 1 or width < 1:
         raise ValueError(f"[{rows}, {width}] is empty")
-    if wire not in _BYTES:
+    if wire not in BYTES:
         raise ValueError(f"nothing travels as {wire}")
 
 
 def _size(shape: tuple[int, ...], dtype: str) -> int:
-    size = _BYTES[dtype]
-    for length in shape:
-        size *= length
-    return size
+    return prod(shape) * BYTES[dtype]

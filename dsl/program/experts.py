@@ -24,8 +24,7 @@ def route(statement: m.Assign, call: m.Call, frame: Frame) -> None:
         frame.fresh("score"), (experts,), "f32", complete(frame.split(score, frame), score.type, frame)
     )
     name = f"{frame.place}.{statement.names[0]}"
-    build.buffer(name, (build.rows, experts), "f32", frame.place, statement.span)
-    build.views[name] = p.View(name, 0, (experts,))
+    build.held(name, (experts,), "f32", frame.place, statement.span)
     bank = f"experts {frame.place}"
     frame.ops.append(p.Route(scores, evolve(call, args=(frame.local(scores, score.type, score), bias)), name, bank))
     if any(fetch.part == frame.place for fetch in build.schedule.fetches):
@@ -49,8 +48,7 @@ def experts(node: m.Experts, frame: Frame) -> Split:
     shape = build.shares.shape(node.type.shape)
     out = inner.compute(frame.fresh("expert"), shape, "f32", body)
     frame.count = inner.count
-    result = build.buffer(frame.fresh("experts"), (build.rows, *shape), "f32", place, node.span)
-    build.views[result] = p.View(result, 0, shape)
+    result = build.held(frame.fresh("experts"), shape, "f32", place, node.span)
     if fetched is None:
         frame.ops.append(p.Fetch(bank.name))
     frame.ops.append(p.Experts(bank.name, tuple(op for op in inner.ops if isinstance(op, p.Compute | p.ExpertDot)), out,

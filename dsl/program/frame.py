@@ -7,6 +7,7 @@ from collections.abc import Callable
 from attrs import define, field, frozen
 
 from ..model import ir as m
+from ..model.facts import names_of
 from ..model.ir import Node, Type
 from . import ir as p
 from .build import Build
@@ -22,11 +23,6 @@ class Mark:
 
 
 type Ops = list[p.Op | Mark]
-
-
-def names_of(statement: m.Assign | m.Write) -> tuple[str, ...]:
-    """The names that a statement sets."""
-    return statement.names if isinstance(statement, m.Assign) else (statement.state.split(".")[-1],)
 
 
 @define
@@ -62,8 +58,7 @@ class Frame:
 
     def compute(self, name: str, shape: tuple[int, ...], dtype: str, node: Node) -> str:
         """A buffer of this place, and its value."""
-        self.build.buffer(name, (self.build.rows, *shape), dtype, self.place, node.span)
-        self.build.views[name] = p.View(name, 0, shape)
+        self.build.held(name, shape, dtype, self.place, node.span)
         self.ops.append(p.Compute((name,), node, None, node.span))
         return name
 

@@ -9,8 +9,8 @@ from typing import Any
 from attrs import frozen
 
 from . import ir as p
-from .reads import ROW_BYTES
 from .record import kind, line, plain, source
+from .tiles import ROW_BYTES
 
 _GUTTER, _VERB, _NAME = 6, 9, 26
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from attrs import field, frozen
 
 from ..model import ir as m
+from ..model.facts import STEP
 from ..model.instance import Instance
 from ..schedule.ir import Schedule
 from ..schedule.shares import Shares
@@ -321,6 +322,19 @@ class Program:
         """For each layer, its parts in order."""
         return self.instance.layer_parts("")
 
+    def layers_of(self, part: str) -> tuple[int, ...]:
+        """The layers that run a part."""
+        return self.instance.layers_of(part)
+
+    def times(self, place: str | None) -> int:
+        """How often a step runs a place: a part once for each of its layers, what belongs to the step itself once."""
+        return 1 if place in (None, "", STEP) else len(self.layers_of(place))
+
+    def always(self, choice: Choice) -> bool:
+        """Whether every layer runs one of a choice's parts."""
+        names = {name for name, _ in choice.bodies}
+        return all(names & set(parts) for parts in self.layer_parts.values())
+
     def transfers(self, ring: str) -> list[tuple[str, int | None]]:
         """The products whose matrices pass through a ring, with their layers, in the order of use."""
         loop = self.instance.layer_loop.get("")
@@ -332,4 +346,4 @@ class Program:
         if loop is not None:
             for layer, parts in self.layer_parts.items():
                 found += [(name, layer) for part in parts for name in by_place.get(part, ())]
-        return found + [(name, None) for name in by_place.get("step", ())]
+        return found + [(name, None) for name in by_place.get(STEP, ())]

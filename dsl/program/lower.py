@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ..model import ir as m
+from ..model.facts import STEP
 from ..model.instance import Instance
 from ..schedule.ir import Schedule
 from ..schedule.shares import Shares
 from . import ir as p
 from .body import lower_body
-from .build import STEP, Build, cannot, make_rings
+from .build import Build, cannot, make_rings
 from .frame import Mark, Ops
 from .points import place_starts
 from .trace import trace

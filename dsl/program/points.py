@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 from attrs import define, field, frozen
 
 from ..diagnostics import Diagnostic, Label, MksError
@@ -16,10 +13,9 @@ from .frame import Mark, Ops
 
 @frozen
 class _Place:
-    """A point in the bodies of `parts`, of which a layer runs one; `ahead`: in the layer before the one meant."""
+    """A point in the bodies of parts, of which a layer runs one; `ahead`: in the layer before the one meant."""
 
-    parts: tuple[str, ...]
-    mark: Callable[[str], Mark]
+    marks: dict[str, Mark]
     ahead: bool
 
 
@@ -74,9 +70,9 @@ def _copy(copy: p.Copy, said: Prefetch | None, points: _Points) -> None:
         own[start:start] = _load(copy, saved, ahead=False)
         return
     place = _latest(said, copy, copy.part, points)
-    for name in place.parts:
+    for name, mark in place.marks.items():
         ops = points.bodies[name]
-        after = ops.index(place.mark(name)) + 1
+        after = ops.index(mark) + 1
         ops[after:after] = _load(copy, saved, place.ahead)
     if place.ahead:
         points.first.append(p.Load(copy.name, ahead=True))
@@ -114,8 +110,8 @@ def _latest(said: Prefetch, copy: p.Copy, part: str, points: _Points) -> _Place:
     named = [place for place in (_place(point, part, points) for point in said.points) if place is not None]
     for place in [*named, *_alternatives(named, points)]:
         if _always(place, part, points) and not _too_late(place, copy, part, points):
-            offset = max(points.bodies[name].index(place.mark(name)) for name in place.parts)
-            found.append(((not place.ahead, points.position[place.parts[0]], offset), place))
+            offset = max(points.bodies[name].index(mark) for name, mark in place.marks.items())
+            found.append(((not place.ahead, _position(place, points), offset), place))
     if not found:
         raise _late(said, part)
     return max(found, key=lambda each: each[0])[1]
@@ -125,22 +121,21 @@ def _alternatives(places: list[_Place], points: _Points) -> list[_Place]:
     """Points in parts of which a layer runs one or another, taken together."""
     by_position: dict[tuple[int, bool], list[_Place]] = {}
     for place in places:
-        by_position.setdefault((points.position[place.parts[0]], place.ahead), []).append(place)
-    found = []
-    for (_, ahead), together in by_position.items():
-        marks = {name: place.mark for place in together for name in place.parts}
-        found.append(_Place(tuple(marks), partial(_marked, marks), ahead))
-    return found
+        by_position.setdefault((_position(place, points), place.ahead), []).append(place)
+    return [_Place({name: mark for place in together for name, mark in place.marks.items()}, ahead)
+            for (_, ahead), together in by_position.items()]  # fmt: skip
 
 
-def _marked(marks: dict[str, Callable[[str], Mark]], name: str) -> Mark:
-    return marks[name](name)
+def _position(place: _Place, points: _Points) -> int:
+    """Where in a layer a point's parts run."""
+    return points.position[next(iter(place.marks))]
 
 
 def _too_late(place: _Place, copy: p.Copy, part: str, points: _Points) -> bool:
     """Whether a point of the same run comes after the use."""
     own = points.bodies[part]
-    return place.parts == (part,) and not place.ahead and own.index(place.mark(part)) > own.index(p.Loaded(copy.name))
+    alone = list(place.marks) == [part] and not place.ahead
+    return alone and own.index(place.marks[part]) > own.index(p.Loaded(copy.name))
 
 
 def _late(said: Prefetch, part: str) -> MksError:
@@ -153,15 +148,19 @@ def _late(said: Prefetch, part: str) -> MksError:
 def _place(point: Point, part: str, points: _Points) -> _Place | None:
     mine = points.position[part]
     if point.relation == "previous" and point.what == "part":
-        return _Place(points.choices[mine - 1], lambda name: Mark("start", name), mine == 0)
+        return _starts(points.choices[mine - 1], mine == 0)
     if point.relation == "previous" and point.what == "layer":
-        return _Place(points.choices[0], lambda name: Mark("start", name), True)
+        return _starts(points.choices[0], True)
     place, mark = _mark(point)
     if place not in points.position or mark not in points.bodies[place]:
         return None
     theirs = points.position[place]
     ahead = theirs > mine or (point.relation == "previous" and theirs == mine)
-    return _Place((place,), lambda _: mark, ahead)
+    return _Place({place: mark}, ahead)
+
+
+def _starts(parts: tuple[str, ...], ahead: bool) -> _Place:
+    return _Place({name: Mark("start", name) for name in parts}, ahead)
 
 
 def _mark(point: Point) -> tuple[str, Mark]:
@@ -175,4 +174,4 @@ def _always(place: _Place, part: str, points: _Points) -> bool:
     """Whether one of the place's parts runs in the layer of, or before, every run of a part."""
     layers = points.build.shares.instance.layer_parts("")
     wanted = [layer - 1 if place.ahead else layer for layer in points.build.layers_of(part)]
-    return all(layer not in layers or set(place.parts) & set(layers[layer]) for layer in wanted)
+    return all(layer not in layers or place.marks.keys() & set(layers[layer]) for layer in wanted)

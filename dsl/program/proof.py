@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ..diagnostics import Diagnostic, ordered
+from ..model.facts import STEP
 from . import ir as p
 from .proof_copies import copies_machine
 from .proof_exchanges import bank_machine, barrier_machine, exchange_machine, set_of, tiles_machine
@@ -73,7 +74,7 @@ def _form(program: p.Program) -> Iterator[Fault]:
         yield Fault("E223", "what is done with an expert moves nothing, and talks to nobody", apart[0])
     elif found and layers(program) != list(table.items()):
         yield Fault("E223", "the layers that run are not those of the layer table", found[0])
-    elif table and not found and any(made.place != "step" for made in program.products.values()):
+    elif table and not found and any(made.place != STEP for made in program.products.values()):
         yield Fault("E223", "no layer runs", None)
 
 

@@ -6,8 +6,9 @@ from typing import Literal
 
 from attrs import evolve, frozen
 
+from ..model.facts import STEP
 from . import ir as p
-from .proof_paths import STEP, Fault, Machine, Moment, Parts
+from .proof_paths import Fault, Machine, Moment, Parts
 from .proof_touches import Touched
 
 type Owner = tuple[str, int]  # a copy, and which of its entries

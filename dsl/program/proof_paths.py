@@ -13,9 +13,9 @@ from itertools import pairwise
 
 from attrs import Factory, define, frozen
 
+from ..model.facts import STEP
 from . import ir as p
 
-STEP = "step"
 type Parts = tuple[str, ...]
 type Items = tuple[p.Op | Loop, ...]
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from attrs import evolve, frozen
 
+from ..model.facts import STEP
 from . import ir as p
-from .proof_paths import STEP, Fault, Items, Loop, Machine, Moment, Track, track
+from .proof_paths import Fault, Items, Loop, Machine, Moment, Track, track
 
 type Group = tuple[str, int, int, tuple[int, ...]]  # product, run, iteration, rows
 

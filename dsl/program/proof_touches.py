@@ -97,7 +97,7 @@ def _read(node: m.Node, place: str, program: p.Program, reads: dict[str, None], 
 
 def _turns(call: m.Call, program: p.Program) -> tuple[str, ...]:
     """Where the rows' turns lie."""
-    channels = program.instance.length(call.args[0].type.shape[-1])
+    channels = program.shares.length(call.args[0].type.shape[-1])
     found = program.turns.get(p.turns_key(call, channels, program.instance))
     return () if found is None else (found.cos, found.sin)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..model.facts import STEP
 from . import ir as p
-from .proof_paths import STEP, Fault, Machine, Moment, Parts
+from .proof_paths import Fault, Machine, Moment, Parts
 from .proof_touches import Touched
 
 type Placed = tuple[p.Op, str]
@@ -134,7 +135,7 @@ def rooms(program: p.Program) -> Iterator[Fault]:
 
 def _entries(program: p.Program, copy: p.Copy) -> Iterator[Fault]:
     shape = program.buffers[copy.buffer].shape
-    runs = 1 if copy.part is None else sum(copy.part in parts for parts in program.layer_parts.values())
+    runs = program.times(copy.part)
     if shape[0] < copy.slots:
         yield Fault("E221", f"`{copy.name}` has {copy.slots} slots, its buffer {shape[0]}", None, copy.name)
     for held in (program.arrays.get(copy.array), program.outputs.get(copy.name)):

@@ -7,11 +7,9 @@ from math import prod
 from attrs import frozen
 
 from ..report.chance import distinct, largest_group
+from ..schedule.targets import BYTES
 from . import ir as p
-from .tiles import WIDTH
-
-ROW_BYTES = WIDTH * 4  # of a tape
-BYTES = {"f32": 4, "bf16": 2, "int32": 4}
+from .tiles import ROW_BYTES
 
 
 @frozen
@@ -94,8 +92,7 @@ def reads(program: p.Program) -> tuple[Moved, ...]:
 
 def _experts(program: p.Program, bank: p.Bank, padding: bool) -> float:
     each = bank.layout.padding if padding else bank.layout.nbytes - bank.layout.padding
-    layers = sum(bank.part in parts for parts in program.layer_parts.values())
-    return layers * fetched(program, bank) * each
+    return program.times(bank.part) * fetched(program, bank) * each
 
 
 def writes(program: p.Program) -> tuple[Moved, ...]:
@@ -126,21 +123,17 @@ def _unused(program: p.Program, cache: p.Array) -> int:
 
 def runs(program: p.Program) -> list[tuple[p.Op, int]]:
     """Every op with how many times a step runs it."""
-    times = {"": 1}
-    for parts in program.layer_parts.values():
-        for part in parts:
-            times[part] = times.get(part, 0) + 1
-    return _runs(program.body, 1, times)
+    return _runs(program.body, 1, program)
 
 
-def _runs(ops: tuple[p.Op, ...], count: int, times: dict[str, int]) -> list[tuple[p.Op, int]]:
+def _runs(ops: tuple[p.Op, ...], count: int, program: p.Program) -> list[tuple[p.Op, int]]:
     found: list[tuple[p.Op, int]] = []
     for op in ops:
         found.append((op, count))
         if isinstance(op, p.Repeat):
-            found += _runs(op.body, count * op.count, times)
+            found += _runs(op.body, count * op.count, program)
         elif isinstance(op, p.Layers):
             for choice in op.choices:
                 for part, body in choice.bodies:
-                    found += _runs(body, times.get(part, 0), times)
+                    found += _runs(body, program.times(part), program)
     return found

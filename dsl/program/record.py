@@ -8,15 +8,15 @@ from typing import Any, get_args
 import attrs
 
 from ..model import ir as m
-from ..model.facts import Facts, same_operand
-from ..schedule.ir import Schedule
+from ..model.facts import same_operand
 from ..schedule.targets import padded_bytes
 from ..source import Span
 from . import ir as p
 from .attention import ATTENDED
 from .exchange import BufferNeed
-from .reads import ROW_BYTES, Moved, own_bytes, reads, runs, tapes, writes
-from .work import collective, exchange_set
+from .reads import Moved, own_bytes, reads, runs, tapes, writes
+from .tiles import ROW_BYTES
+from .work import collective, exchange_set, ring_bytes
 
 _OPS: tuple[Any, ...] = get_args(p.Op.__value__)
 _NODES: tuple[Any, ...] = get_args(m.Node.__value__)
@@ -35,7 +35,7 @@ def record(program: p.Program) -> dict[str, Any]:
         "cores": schedule.cores,
         "mesh": dict(schedule.mesh),
         "context": schedule.context,
-        "numerics": [{"kind": kind, "text": text} for kind, text in numerics(schedule)],
+        "numerics": [{"kind": kind, "text": text} for kind, text in numerics(program)],
         "reads": _total(reads(program)),
         "writes": _total(writes(program)),
         "buffers": [_room(buffer) | {"place": buffer.place} for buffer in program.buffers.values()],
@@ -54,8 +54,9 @@ def record(program: p.Program) -> dict[str, Any]:
     }
 
 
-def numerics(schedule: Schedule) -> list[tuple[str, str]]:
+def numerics(program: p.Program) -> list[tuple[str, str]]:
     """The statements that choose among evaluations which are equal in exact arithmetic: kind, and what it says."""
+    schedule = program.schedule
     found: dict[tuple[str, str], None] = {}
     over: dict[tuple[str, ...], list[str]] = {}
     for shard in schedule.shards.values():
@@ -63,7 +64,7 @@ def numerics(schedule: Schedule) -> list[tuple[str, str]]:
     found |= {("shard", f"{', '.join(axes)} : {', '.join(sizes)}"): None for axes, sizes in over.items()}
     found |= {("split", f"{x.weight} over {', '.join(x.axes)}"): None for x in schedule.splits.values()}
     found |= {("reduce", f"{x.value} (by = {x.by}, wire = {x.wire})"): None for x in schedule.reduces}
-    found |= {("stream", text): None for text in _apart(schedule)}
+    found |= {("stream", text): None for text in _apart(program)}
     odd = [x for x in schedule.prefetches if x.tile is not None and x.tile % ATTENDED and x.tile < schedule.context]
     found |= {("prefetch", f"{x.what}.cache (tile = {x.tile} tokens)"): None for x in odd}
     found |= {("form", f"{x.part}.cache = {x.value}"): None for x in schedule.forms}
@@ -71,11 +72,11 @@ def numerics(schedule: Schedule) -> list[tuple[str, str]]:
     return list(found)
 
 
-def _apart(schedule: Schedule) -> list[str]:
+def _apart(program: p.Program) -> list[str]:
     """Weights of one operand that a stream does not fuse: other blocks of columns may sum in another order."""
-    facts, found = Facts(schedule.model), []
-    operands = {(made.place, made.weight): made.operand for made in facts.products}
-    for stream in schedule.streams:
+    found = []
+    operands = {(made.place, made.weight): made.operand for made in program.shares.facts.products}
+    for stream in program.schedule.streams:
         for place, groups in stream.lines:
             for i, one in enumerate(groups):
                 for other in groups[i + 1 :]:
@@ -110,11 +111,6 @@ def collectives(program: p.Program) -> list[dict[str, Any]]:
         })  # fmt: skip
         listed.add(shared)
     return found
-
-
-def ring_bytes(ring: p.Ring) -> int:
-    """What a ring takes of VMEM."""
-    return ring.slots * ring.rows * ROW_BYTES
 
 
 def source(span: Span) -> str:

@@ -63,8 +63,7 @@ def _sum(split: Split, type_: Type, by: str, wire: str, frame: Frame) -> Node:
     else:
         value = frame.compute(f"share of {name}", shape, "f32", node)
     columns = build.shares.scattered(width) if by == "scatter" else width
-    result = build.buffer(f"+{name}", (build.rows, columns), "f32", frame.place, node.span)
-    build.views[result] = p.View(result, 0, (columns,))
+    result = build.held(f"+{name}", (columns,), "f32", frame.place, node.span)
     build.exchanges[name] = p.Exchange(name, "sum", by, wire, split.axes, value, result, 0, width, node.span)
     frame.ops += [p.Send(name), p.Receive(name)]
     return frame.local(result, type_, node)
@@ -127,8 +126,7 @@ def norm_of_share(call: m.Call, frame: Frame) -> Node:
     value = frame.compute(
         f"share of {squares}", (1,), "f32", m.Call("sum_squares", (x,), (), (Type("f32", one),), call.span)
     )
-    result = build.buffer(f"+{squares}", (build.rows, 1), "f32", frame.place, call.span)
-    build.views[result] = p.View(result, 0, (1,))
+    result = build.held(f"+{squares}", (1,), "f32", frame.place, call.span)
     build.exchanges[squares] = p.Exchange(squares, "sum", "direct", "f32", axes(frame), value, result, 0, 1, call.span)
     frame.ops += [p.Send(squares), p.Receive(squares)]
     total = frame.local(result, Type("f32", one), call)

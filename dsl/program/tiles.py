@@ -13,6 +13,7 @@ from attrs import frozen
 WIDTH = 512  # fewer columns leave the two matrix units of a TPU7x core half idle
 TILE_BYTES = 2560 * 1024  # of one transfer, at most: short waits, and long enough for the full rate
 WORD_BITS = 32
+ROW_BYTES = WIDTH * WORD_BITS // 8  # of a tape
 _LANES, _SUBLANES = 128, 8
 
 
@@ -66,7 +67,7 @@ def tiling(outputs: int, inputs: int, bits: int) -> Tiling:
     runs: list[Run] = []
     whole = outputs // WIDTH
     words = inputs // per_word
-    limit = TILE_BYTES // (WIDTH * WORD_BITS // 8)
+    limit = TILE_BYTES // ROW_BYTES
     if words > limit:
         runs += [Run(whole, 1, WIDTH, 1, 0, _parts(words, limit))] * (whole > 0)
     else:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ..model import ir as m
+from ..model.facts import STEP
 from ..source import Span
 from . import ir as p
 from .body import build_carried
-from .build import STEP, Build
+from .build import Build
 from .frame import Ops
 
 # No slots: the next run waits for what the last one saved.
@@ -20,7 +21,8 @@ def output(place: str, value: str) -> str:
 
 def trace(build: Build, parts: dict[str, Ops], first: Ops) -> None:
     """Add the ops to parts' bodies, and to what comes before the layers."""
-    carried = [name for name in build.buffers if name in build_carried(build)]
+    carries = build_carried(build)
+    carried = [name for name in build.buffers if name in carries]
     for name in carried:
         held = build.buffers[name]
         build.outputs[output(STEP, name)] = p.Array(output(STEP, name), held.shape, held.dtype, "trace")

@@ -6,8 +6,9 @@ from math import prod
 
 from ..model import ir as m
 from ..model.expressions import walk
+from ..model.facts import STEP
 from . import ir as p
-from .build import LANES, STEP, Build
+from .build import LANES, Build
 
 ROW = "row of "  # and a table's name: what was looked up
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import wrap
 
-from ..schedule.targets import padded_bytes
 from . import ir as p
+from .bill import Line, bill
 from .happens import happens
-from .reads import ROW_BYTES, Moved, own_bytes, reads, tapes, writes
-from .record import collectives, numerics, ring_bytes
-from .tiles import Run
+from .reads import Moved, own_bytes, reads, tapes, writes
+from .record import collectives, numerics
+from .tiles import ROW_BYTES, Run
+from .work import ring_bytes
 
 WIDTH = 120
+_NAME = 40  # of what is no buffer, at most
 
 
 def words(program: p.Program) -> str:
@@ -58,7 +60,7 @@ def _title(program: p.Program) -> str:
 
 def _numerics(program: p.Program) -> list[str]:
     found = []
-    for kind, text in numerics(program.schedule):
+    for kind, text in numerics(program):
         first, *rest = wrap(text, WIDTH - 12)
         found += [f"{kind:6}  {first}", *(f"{'':8}{line}" for line in rest)]
     return found
@@ -73,21 +75,26 @@ def _moved(program: p.Program, lines: tuple[Moved, ...]) -> list[str]:
 
 
 def _buffers(program: p.Program) -> list[str]:
-    by_place: dict[str, list[p.Buffer]] = {"": []}
-    for buffer in program.buffers.values():
-        by_place.setdefault(buffer.place, []).append(buffer)
-    sized = {b.name: padded_bytes(b.shape, b.dtype) for b in program.buffers.values()}
+    """The bill's lines by place: buffers in the Program's order, then what else is there."""
+    found, by_place = bill(program), dict[str, list[Line]]({"": []})
+    lines = {line.name: line for line in found.lines}
+    for line in (*(lines.pop(name) for name in program.buffers if name in lines), *lines.values()):
+        by_place.setdefault(line.place, []).append(line)
     rows: list[tuple[str, ...]] = []
-    for place, buffers in by_place.items():
+    for place, held in by_place.items():
         title = f"while {place} runs" if place else "all the time"
-        rows.append((title, "", "", number(sum(sized[b.name] for b in buffers))))
-        rows += [(f"  {b.name}", _shape(b.shape), b.dtype, number(sized[b.name])) for b in buffers]
-    rings = sum(map(ring_bytes, program.rings.values()))
-    sent = sum(b["padded_bytes"] for c in collectives(program) for b in c["buffers"])
-    rows += [(title, "", "", number(size)) for title, size in (("rings", rings), ("collectives", sent)) if size]
-    total = sum(sized.values()) + rings + sent
-    limit = int(program.schedule.target.vmem.value)
-    return table([*rows, ("total", "", "", number(total)), ("a core has", "", "", number(limit))], right=(3,))
+        rows.append((title, "", "", number(sum(line.bytes for line in held))))
+        rows += [_held(line, program) for line in held]
+    ends = (("total", found.total), ("a core has", found.limit))
+    return table([*rows, *((title, "", "", number(size)) for title, size in ends)], right=(3,))
+
+
+def _held(line: Line, program: p.Program) -> tuple[str, ...]:
+    buffer = program.buffers.get(line.name)
+    if buffer is not None:
+        return (f"  {line.name}", _shape(buffer.shape), buffer.dtype, number(line.bytes))
+    name = line.name if len(line.name) <= _NAME else f"{line.name[: _NAME - 2]} …"
+    return (f"  {name}", "", "", number(line.bytes))
 
 
 def _rings(program: p.Program) -> list[str]:
@@ -103,14 +110,9 @@ def _rings(program: p.Program) -> list[str]:
         for product in program.products.values():
             if product.ring == ring.name:
                 order.setdefault(product.place, []).append(product.name.removeprefix(f"{product.place}."))
-        times = {place: _runs(program, place) for place in order}
-        found += table([(f"  {place}", f"x {times[place]}", ", ".join(names)) for place, names in order.items()],
-                       right=(1,))  # fmt: skip
+        rows = [(f"  {place}", f"x {program.times(place)}", ", ".join(names)) for place, names in order.items()]
+        found += table(rows, right=(1,))
     return found
-
-
-def _runs(program: p.Program, place: str) -> int:
-    return 1 if place == "step" else sum(place in parts for parts in program.layer_parts.values())
 
 
 def _products(program: p.Program) -> list[str]:

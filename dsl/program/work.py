@@ -1,4 +1,4 @@
-"""Room that ops take for themselves while they run, and that collectives share: by shape alone.
+"""Room that rings take, ops for themselves while they run, and collectives together: by shape alone.
 
 The Pallas backend allocates buffers of exactly these shapes, so a bill that lists them lists what the kernel holds.
 """
@@ -12,8 +12,14 @@ from ..schedule.shares import Shares
 from . import exchange as needs
 from . import ir as p
 from .exchange import BufferNeed
+from .tiles import ROW_BYTES
 
 SUBLANES = 8
+
+
+def ring_bytes(ring: p.Ring) -> int:
+    """What a ring takes of VMEM."""
+    return ring.slots * ring.rows * ROW_BYTES
 
 
 def exchange_set(exchange: p.Exchange) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import comb
 
 
@@ -10,6 +11,7 @@ def distinct(experts: int, top: int, rows: int) -> float:
     return experts * (1 - (1 - top / experts) ** rows)
 
 
+@cache
 def largest_group(experts: int, groups: int, chosen: int) -> float:
     """Expected number of chosen experts in the group that has most, of `chosen` drawn without repetition."""
     if groups == 1 or chosen == 0:

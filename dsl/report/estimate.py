@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from ..model import ir as m
 from ..model.facts import Facts
+from ..program.attention import TILE_SLOTS, TILE_TOKENS
 from ..program.bill import Bill, Line, mib
+from ..program.tiles import TILE_BYTES
 from ..schedule.ir import Prefetch, Reduce
 from ..schedule.shares import Shares
-from ..schedule.targets import padded_bytes
+from ..schedule.targets import BYTES, padded_bytes
 from ..source import Span
 from .traffic import Traffic
-
-# A weight that no stream carries goes through two tiles of this size.
-TILE = 2_621_440
-# Caches that no schedule line prefetches are read in so many tiles of so many positions.
-TILES, TILE_TOKENS = 2, 256
 
 
 def estimate(shares: Shares, rows: int, counts: Traffic) -> Bill:
@@ -42,10 +39,10 @@ def estimate(shares: Shares, rows: int, counts: Traffic) -> Bill:
     early = {(p.kind, p.what): p for p in schedule.prefetches}
     for part in schedule.model.parts:
         prefetch = early.get(("cache", part))
-        slots = (prefetch and prefetch.slots) or TILES
+        slots = (prefetch and prefetch.slots) or TILE_SLOTS
         tile = (prefetch and prefetch.tile) or TILE_TOKENS
         caches = [s for s in schedule.model.states.values() if s.part == part and s.kind == "cache"]
-        one = sum(padded_bytes((tile, shares.state_bytes(s) // _width(s)), s.type.dtype) for s in caches)
+        one = sum(padded_bytes((tile, shares.state_bytes(s) // BYTES[s.type.dtype]), s.type.dtype) for s in caches)
         add(f"cache tiles of {part}", slots * one, f"{slots} x {tile} positions", span_of(prefetch))
         prefetch = early.get(("state", part))
         one, sets = _state_bytes(shares, part), 1 if prefetch is None else 2
@@ -61,10 +58,6 @@ def estimate(shares: Shares, rows: int, counts: Traffic) -> Bill:
                 int(target.hbm.value), estimated=True)  # fmt: skip
 
 
-def _width(state: m.State) -> int:
-    return 4 if state.type.dtype == "f32" else 2
-
-
 def _expert_bytes(shares: Shares, facts: Facts, part: str) -> int:
     weights = [shares.schedule.model.weights[name] for name in facts.experts[part]]
     return sum(shares.weight_bytes(w) // shares.weight_shape(w)[0] for w in weights)
@@ -74,7 +67,7 @@ def _unstreamed(shares: Shares, facts: Facts) -> int:
     carried = {w for stream in shares.schedule.streams for _, groups in stream.lines for g in groups for w in g.weights}
     fetched = {w for f in shares.schedule.fetches for w in facts.experts[f.part]}
     rest = [shares.schedule.model.weights[p.weight] for p in facts.products if p.weight not in carried | fetched]
-    return 2 * max((min(shares.weight_bytes(w), TILE) for w in rest), default=0)
+    return 2 * max((min(shares.weight_bytes(w), TILE_BYTES) for w in rest), default=0)
 
 
 def _state_bytes(shares: Shares, part: str) -> int:

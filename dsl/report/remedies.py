@@ -9,7 +9,7 @@ from attrs import evolve
 from ..diagnostics import MksError
 from ..program.bill import Bill, bill, mib
 from ..program.lower import lower
-from ..program.reads import ROW_BYTES
+from ..program.tiles import ROW_BYTES
 from ..schedule.ir import Prefetch, Schedule
 from ..schedule.shares import Shares
 
@@ -27,11 +27,10 @@ def remedies(shares: Shares, found: Bill) -> tuple[str, ...]:
     def fits(other: Schedule, rows: int = found.rows) -> int | None:
         return _fits(other, shares, rows, found)
 
-    cheapest = schedule
+    cheapest, least = schedule, _least_slots(shares, found.rows)
     for i, stream in enumerate(schedule.streams):
-        made = _slots_of_stream(schedule, i)
-        slots = _largest(made, least_slots(shares, stream.name, found.rows), _most(stream.slots, found), fits)
-        helps += _said(f"slots = {{}} for `{stream.name}` fits", slots, made, fits)
+        slots = _largest(_slots_of_stream(schedule, i), least[stream.name], _most(stream.slots, found), fits)
+        helps += _said(f"slots = {{}} for `{stream.name}` fits", slots)
     for i, prefetch in enumerate(schedule.prefetches):
         if prefetch.kind == "cache":
             helps += _cache(schedule, i, prefetch, fits)
@@ -43,7 +42,7 @@ def remedies(shares: Shares, found: Bill) -> tuple[str, ...]:
         if rows < found.rows and (total := fits(schedule, rows)) is not None:
             helps.append(f"rows = {rows} fits ({mib(total)})")
             break
-    return tuple(helps) or _together(cheapest, shares, found, fits)
+    return tuple(helps) or _together(cheapest, least, found, fits)
 
 
 def _fits(other: Schedule, shares: Shares, rows: int, found: Bill) -> int | None:
@@ -58,13 +57,13 @@ def _fits(other: Schedule, shares: Shares, rows: int, found: Bill) -> int | None
     return made.total if made.total <= made.limit else None
 
 
-def _largest(made: _Made, least: int, most: int, fits: Callable[[Schedule], int | None]) -> int | None:
-    """The largest number in `least .. most` whose schedule fits; more takes more."""
+def _largest(made: _Made, least: int, most: int, fits: Callable[[Schedule], int | None]) -> tuple[int, int] | None:
+    """The largest number in `least .. most` whose schedule fits, and what that needs; more takes more."""
     low, high, best = least, most, None
     while low <= high:
         middle = (low + high) // 2
-        if fits(made(middle)) is not None:
-            best, low = middle, middle + 1
+        if (total := fits(made(middle))) is not None:
+            best, low = (middle, total), middle + 1
         else:
             high = middle - 1
     return best
@@ -75,18 +74,22 @@ def _most(slots: int, found: Bill) -> int:
     return min(slots, found.limit // (8 * ROW_BYTES))
 
 
-def least_slots(shares: Shares, stream: str, rows: int) -> int:
-    """A product waits for so many transfers of a stream at once; 1 where there is no Program to tell."""
+def _least_slots(shares: Shares, rows: int) -> dict[str, int]:
+    """So many transfers of each stream a product waits for at once; 1 where there is no Program to tell."""
+    least = {stream.name: 1 for stream in shares.schedule.streams}
     try:
         products = lower(shares.schedule, shares.instance, rows).products.values()
     except MksError:
-        return 1
-    return max((len(run.rows) for made in products if made.ring == stream for run in made.tiling.runs), default=1)
+        return least
+    for made in products:
+        if made.ring in least:
+            least[made.ring] = max([least[made.ring], *(len(run.rows) for run in made.tiling.runs)])
+    return least
 
 
-def _said(text: str, value: int | None, made: _Made, fits: Callable[[Schedule], int | None]) -> list[str]:
-    total = None if value is None else fits(made(value))
-    return [] if value is None or total is None else [f"{text.format(value)} ({mib(total)})"]
+def _said(text: str, best: tuple[int, int] | None, unit: int = 1) -> list[str]:
+    """`text` with the number found, in its `unit`."""
+    return [] if best is None else [f"{text.format(best[0] * unit)} ({mib(best[1])})"]
 
 
 def _slots_of_stream(schedule: Schedule, i: int) -> _Made:
@@ -107,12 +110,11 @@ def _cache(schedule: Schedule, i: int, prefetch: Prefetch, fits: Callable[[Sched
     tile = _largest(of_tile, 1, (prefetch.tile or 0) // _LEAST_TILE, fits)
     slots = _largest(of_slots, 1, prefetch.slots or 1, fits)
     what = f"`{prefetch.what}.cache` fits"
-    return [*_said(f"tile = {(tile or 0) * _LEAST_TILE} tokens for {what}", tile, of_tile, fits),
-            *_said(f"slots = {{}} for {what}", slots, of_slots, fits)]  # fmt: skip
+    return [*_said(f"tile = {{}} tokens for {what}", tile, _LEAST_TILE), *_said(f"slots = {{}} for {what}", slots)]
 
 
 def _together(
-    schedule: Schedule, shares: Shares, found: Bill, fits: Callable[[Schedule], int | None]
+    schedule: Schedule, slots: dict[str, int], found: Bill, fits: Callable[[Schedule], int | None]
 ) -> tuple[str, ...]:
     """The shortest tiles, and then the deepest rings that fit with them."""
     short = tuple(evolve(x, tile=min(x.tile or _LEAST_TILE, _LEAST_TILE), slots=1) if x.kind == "cache" else x
@@ -121,8 +123,7 @@ def _together(
     if fits(least) is not None:
         return ("wire = bf16, tiles of 128 tokens and one slot of each together fit",)
     for i, stream in enumerate(schedule.streams):
-        made = _slots_of_stream(least, i)
-        slots = _largest(made, least_slots(shares, stream.name, found.rows), _most(stream.slots, found), fits)
-        if slots is not None:
-            return (f"slots = {slots} for `{stream.name}` fits, with wire = bf16 and one tile of 128 tokens",)
+        best = _largest(_slots_of_stream(least, i), slots[stream.name], _most(stream.slots, found), fits)
+        if best is not None:
+            return (f"slots = {best[0]} for `{stream.name}` fits, with wire = bf16 and one tile of 128 tokens",)
     return (_NONE,)

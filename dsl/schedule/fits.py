@@ -17,7 +17,7 @@ from .ir import Schedule, Shard, Split
 def check_shares(schedule: Schedule, instance: Instance, sink: Sink) -> bool:
     """Whether a schedule's shares work at these sizes."""
     before = len(sink.found)
-    facts = Facts(schedule.model)
+    facts = instance.facts
     for shard in schedule.shards.values():
         ways = schedule.ways(shard.axes)
         length = schedule.context if shard.size == "position" else instance.values[shard.size]

@@ -13,8 +13,7 @@ from ..model.facts import Facts
 from ..model.instance import Instance
 from ..model.shapes import Atom, Poly, Shape
 from .ir import Schedule
-
-_DTYPE_BYTES = {"bf16": 2, "f32": 4, "int32": 4}
+from .targets import BYTES
 
 
 @frozen(slots=False)
@@ -116,7 +115,7 @@ class Shares:
         count = 1
         for axis in state.type.shape:
             count *= self.length(axis)
-        return count * _DTYPE_BYTES[state.type.dtype]
+        return count * BYTES[state.type.dtype]
 
     def _expanded(self, state: m.State) -> int:
         """Keys and values of every head in place of the latent; the common channels are part of the keys."""
@@ -125,7 +124,7 @@ class Shares:
             heads, width = self.shape(q.type.shape)
             if isinstance(latent, m.StateRef) and latent.name == state.name:
                 value = self.length(node.type.shape[1])
-                return heads * (width + value) * _DTYPE_BYTES[state.type.dtype]
+                return heads * (width + value) * BYTES[state.type.dtype]
             if isinstance(common, m.StateRef) and common.name == state.name:
                 return 0
         return 0

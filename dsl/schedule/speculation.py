@@ -5,7 +5,6 @@ from __future__ import annotations
 from ..diagnostics import Label, Sink, did_you_mean
 from ..model import ir as m
 from ..model.expressions import walk
-from ..model.facts import Facts
 from ..model.instance import Instance
 from ..model.instantiate import instantiate
 from ..text import syntax as s
@@ -125,7 +124,7 @@ def _vocabulary(instance: Instance) -> int | None:
     main = instance.model.steps.get("")
     if main is not None and "logits" in main.types:
         return instance.length(main.types["logits"].shape[0])
-    for body in Facts(instance.model).bodies.values():
+    for body in instance.facts.bodies.values():
         for statement in body:
             for node in walk(statement.value):
                 if isinstance(node, m.Call) and node.op == "argmax":

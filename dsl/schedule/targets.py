@@ -60,7 +60,9 @@ targets: dict[str, Target] = {
     )
 }  # fmt: skip
 
-_BITS = {"f32": 32, "int32": 32, "bf16": 16, "fp8": 8, "int8": 8}
+# Of a number as kernels compute with it and send it; and of one as VMEM may hold it.
+BYTES = {"f32": 4, "int32": 4, "bf16": 2}
+_HELD = BYTES | {"fp8": 1, "int8": 1}
 
 
 def padded_bytes(shape: tuple[int, ...], dtype: str, lanes: int = 128) -> int:
@@ -69,9 +71,9 @@ def padded_bytes(shape: tuple[int, ...], dtype: str, lanes: int = 128) -> int:
     Lanes round up to 128; rows to a power of two below 8 and to a multiple of 8 from there, and to at least one
     32-bit row. Leading axes are not padded. Source: charged bytes measured on v5e and v7x by compilation.
     """
-    bits = _BITS[dtype]
+    size = _HELD[dtype]
     *leading, rows, columns = (1, 1, *shape)
-    least = 32 // bits
+    least = 4 // size
     rows = max(rows, least)
     rows = 1 << (rows - 1).bit_length() if rows < 8 else -(-rows // 8) * 8
-    return prod(leading) * rows * (-(-columns // lanes) * lanes) * bits // 8
+    return prod(leading) * rows * (-(-columns // lanes) * lanes) * size

@@ -18,7 +18,7 @@ def described(program: Program, verified: Verified, *, interpreted: bool, corrup
         worst, carried = verified.worst(part), _carried(verified, part)
         where = {"value": worst.value, "layer": worst.layer, "step": worst.step, "row": worst.row}
         parts.append({
-            "part": part, "layers": sum(part in parts for parts in program.layer_parts.values()),
+            "part": part, "layers": len(program.layers_of(part)),
             "compared": len(compared), "ok": part not in verified.red, "worst": where | _numbers(worst.own),
             "carried": None if carried is None else _numbers(carried),
         })  # fmt: skip

@@ -405,7 +405,7 @@ def _reads(core: _Core, node: m.Node) -> list[tuple[Place, bool]]:
                 if isinstance(arg, m.StateRef) and f"state {arg.name}" in core.program.buffers:
                     found.append((core.slot(f"state {arg.name}"), op is not None and parameter in op.updates))
             if each.op == "rope":
-                channels = core.program.instance.length(each.args[0].type.shape[-1])
+                channels = core.program.shares.length(each.args[0].type.shape[-1])
                 turns = core.program.turns[p.turns_key(each, channels, core.program.instance)]
                 found += [(core.slot(name), False) for name in (turns.cos, turns.sin)]
     return found

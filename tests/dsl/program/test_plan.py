@@ -14,6 +14,7 @@ from helpers.definitions import FOLDER, changed, text
 
 from mks.dsl.commands import cli
 from mks.dsl.compile import check_source
+from mks.dsl.program.bill import bill
 from mks.dsl.program.ir import Op, Program
 from mks.dsl.program.lower import lower
 from mks.dsl.program.reads import reads, runs, tapes, writes
@@ -64,6 +65,19 @@ def test_words_fit_a_terminal(name: str, rows: int) -> None:
     lines = words(planned(name, rows)).splitlines()
 
     assert [line for line in lines if len(line) > WIDTH or line != line.rstrip()] == []
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+@pytest.mark.parametrize("name", [*PLANNED, "kimi_k3"])
+def test_what_vmem_holds_is_the_bill(name: str, rows: int) -> None:
+    """The plan's total is that of `mks check`, and what is listed by place adds up to it."""
+    program = planned(name, rows)
+    lines = words(program).split("buffers in VMEM, bytes as padded\n")[1].split("\n\n")[0].splitlines()
+    places = [line for line in lines if not line.startswith(" " * 4)]
+    *held, total, limit = (int(line.split()[-1].replace(",", "")) for line in places)
+
+    assert total == bill(program).total == sum(held)
+    assert limit == bill(program).limit
 
 
 def test_text_does_not_depend_on_hashing() -> None:
@@ -271,7 +285,7 @@ def test_what_may_change_bits_is_listed() -> None:
     found = check_source(Source("odd.mks", path.read_text() + text))
     schedule = found.schedules["smollm2", "odd"]
     assert schedule is not None
-    assert numerics(schedule) == [
+    assert numerics(lower(schedule, found.instances["smollm2"], 1)) == [
         ("stream", "attention : wq apart from wk+wv"),
         ("prefetch", "attention.cache (tile = 384 tokens)"),
     ]
