@@ -19,6 +19,7 @@ from jax.experimental import serialize_executable, topologies
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, Mesh
 
 from ...dsl.diagnostics import Diagnostic, MksError
+from ...dsl.schedule.ir import Schedule
 from ...dsl.schedule.targets import Target
 
 # The compiler asks the cloud what it runs on, and keeps other processes out, unless it is told not to.
@@ -102,6 +103,12 @@ def machine(target: Target, topology: tuple[int, ...]) -> Machine:
         return Machine(target, topology, _devices(name))
     except RuntimeError as e:
         raise MksError([_refusal(name, e)]) from e
+
+
+def meshed(schedule: Schedule) -> tuple[Machine, Mesh]:
+    """The machine of a schedule and its mesh there. Raises `MksError` as `machine` does."""
+    here = machine(schedule.target, schedule.topology)
+    return here, here.mesh(schedule.axes)
 
 
 @cache  # devices of two descriptions differ, and a program must not mix them

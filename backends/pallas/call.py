@@ -15,6 +15,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from ...dsl.program import ir as p
 from ...dsl.program.work import collective, exchange_set
+from ..reference.rounding import DTYPES
 from . import collectives
 from .core import Core
 from .peers import Cores, collective_id
@@ -25,7 +26,6 @@ from .walk import emit
 
 type Arrays = Mapping[str, jax.Array]
 
-_DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16, "int32": jnp.int32}
 _STEP_KERNEL = 1
 
 
@@ -33,13 +33,13 @@ def operands(program: p.Program) -> dict[str, jax.ShapeDtypeStruct]:
     """Weights as one core reads them, by name: tapes `[rows, 512]` of words, vectors, tables."""
     found = {f"tape {ring}": jax.ShapeDtypeStruct((tape_rows(program, ring), 512), jnp.int32) for ring in program.rings}
     kept = {a.name: a for a in program.arrays.values() if a.kind in ("vectors", "table", "bank")}
-    return found | {name: jax.ShapeDtypeStruct(a.shape, _DTYPES[a.dtype]) for name, a in kept.items()}
+    return found | {name: jax.ShapeDtypeStruct(a.shape, DTYPES[a.dtype]) for name, a in kept.items()}
 
 
 def states(program: p.Program) -> dict[str, jax.ShapeDtypeStruct]:
     """States `[layers, rows, …]` and caches `[layers, rows, heads, positions, width]` of one core."""
     kept = [a for a in program.arrays.values() if a.kind in ("state", "cache")]
-    return {a.name: jax.ShapeDtypeStruct(a.shape, _DTYPES[a.dtype]) for a in kept}
+    return {a.name: jax.ShapeDtypeStruct(a.shape, DTYPES[a.dtype]) for a in kept}
 
 
 def layer_table(program: p.Program) -> np.ndarray:
@@ -114,9 +114,10 @@ def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: 
     if not flavour.interpret:
         named = {name: pltpu.with_memory_space_constraint(a, pltpu.HBM) for name, a in named.items()}
     out = {"chosen": jax.ShapeDtypeStruct((program.rows, 1), jnp.int32)}
-    out |= {f"output {a.name}": jax.ShapeDtypeStruct(a.shape, _DTYPES[a.dtype]) for a in program.outputs.values()}
+    out |= {f"output {a.name}": jax.ShapeDtypeStruct(a.shape, DTYPES[a.dtype]) for a in program.outputs.values()}
     scratch = _scratch(program)
-    cores = Cores(program.schedule.mesh or (("core", 1),), tuple(n for n, _ in program.schedule.mesh) or ("core",))
+    axes = program.schedule.axes
+    cores = Cores(tuple(axes.items()), tuple(axes))
     inputs = [*scalars, *columns, *named]
 
     def kernel(*refs: Any) -> None:
@@ -150,7 +151,7 @@ def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: 
 def _scratch(program: p.Program) -> dict[str, Any]:
     """Every buffer, ring and semaphore by name; a set of exchange buffers is a tuple."""
     dma = pltpu.SemaphoreType.DMA
-    found: dict[str, Any] = {b.name: pltpu.VMEM(b.shape, _DTYPES[b.dtype]) for b in program.buffers.values()}
+    found: dict[str, Any] = {b.name: pltpu.VMEM(b.shape, DTYPES[b.dtype]) for b in program.buffers.values()}
     for ring in program.rings.values():
         found[f"ring {ring.name}"] = pltpu.VMEM((ring.slots, ring.rows, 512), jnp.int32)
         found[f"sems of {ring.name}"] = dma((ring.slots,))

@@ -33,9 +33,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from ...dsl.program.exchange import LANES, Exchange
+from ..reference.rounding import DTYPES
 from .peers import RECEIVE, SEND, Cores, Ref, Scalar, others, send, wait
-
-DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16, "int32": jnp.int32}
 
 
 @frozen(eq=False)

@@ -12,11 +12,11 @@ from attrs import frozen
 from ...dsl.diagnostics import Diagnostic, Label, MksError
 from ...dsl.program import ir as p
 from . import hlo
-from .ahead import Compiled, Machine, compile_ahead, machine
+from .ahead import Compiled, Machine, compile_ahead, meshed
 from .call import Flavour, operands, states
 from .failures import diagnose, explain_failure
 from .places import place_of
-from .sharded import arguments, axes, jitted, sizes
+from .sharded import arguments, jitted
 
 _HLO_TYPES = {"float32": "f32", "bfloat16": "bf16", "int32": "s32"}
 
@@ -35,28 +35,35 @@ class Step:
 def compile_step(program: p.Program) -> Step:
     """Compile kernel and commit for all cores of the schedule's mesh.
 
-    Raises MksError: as `ahead.machine` does; E503 to E505 where the compiler refuses, with the place in the definition,
-    and what it raised as the cause; E506 where it copies a weight, state or cache.
+    Raises MksError: as `measure` does; E506 where the compiler copies a weight, state or cache.
     """
-    here = machine(program.schedule.target, program.schedule.topology)
-    named = dict(zip(axes(program), sizes(program), strict=True))
-    mesh = here.mesh(named)
-    flavour = Flavour(vmem=int(program.schedule.target.vmem.value))
-    try:
-        with _whole_tracebacks():
-            made = compile_ahead(jitted(program, flavour, mesh), arguments(program, mesh), here, named)
-    except MksError:
-        raise
-    except Exception as e:  # whatever the compiler raises, it is about this step
-        found = place_of(e, program)
-        raise MksError([diagnose(explain_failure(e), found.span, found.part)]) from e
-    if moved := copies(program, made.hlo):
+    made = measure(program)
+    if moved := copies(program, made.compiled.hlo):
         at = Label(program.schedule.span)
         raise MksError([
             Diagnostic("E506", f"the compiled step copies {_named(program, move)} each time it runs", at,
                        notes=(str(move), "this is a fault of mks, not of the definition"))
             for move in moved
         ])  # fmt: skip
+    return made
+
+
+def measure(program: p.Program) -> Step:
+    """The same, whatever the compiler copies.
+
+    Raises MksError: as `ahead.machine` does; E503 to E505 where the compiler refuses, with the place in the definition,
+    and what it raised as the cause.
+    """
+    here, mesh = meshed(program.schedule)
+    flavour = Flavour(vmem=int(program.schedule.target.vmem.value))
+    try:
+        with _whole_tracebacks():
+            made = compile_ahead(jitted(program, flavour, mesh), arguments(program, mesh), here, program.schedule.axes)
+    except MksError:
+        raise
+    except Exception as e:  # whatever the compiler raises, it is about this step
+        found = place_of(e, program)
+        raise MksError([diagnose(explain_failure(e), found.span, found.part)]) from e
     vmem = max(kernel.vmem for kernel in hlo.kernels(made.hlo))
     return Step(program, here, made, vmem, made.memory.total)
 

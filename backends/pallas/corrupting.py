@@ -8,6 +8,7 @@ import numpy as np
 
 from ...dsl.program import ir as p
 from .sharded import Operand
+from .tape import first_rows
 
 _SIGNS = {"mxfp4": 0x88888888, "bf16": 0x80008000, "f32": 0x80000000}
 
@@ -31,12 +32,7 @@ def corrupted(program: p.Program, operand: Operand, name: str) -> Operand:
                 rows = _rows(product.row, product.tiling.runs[0].rows[0])
                 return _changed(operand, bank.array, (0, slice(None), rows), _SIGNS[bank.layout.codec])
     chosen = next(x for x in program.products.values() if name == x.place or name in x.weights)
-    first = 0
-    for other, _ in program.transfers(chosen.ring):
-        if other == chosen.name:
-            break
-        first += program.products[other].tiling.rows
-    rows = _rows(first, chosen.tiling.runs[0].rows[0])
+    rows = _rows(first_rows(program)[chosen.name][0], chosen.tiling.runs[0].rows[0])
     return _changed(operand, f"tape {chosen.ring}", (rows,), _SIGNS[chosen.dtype])
 
 

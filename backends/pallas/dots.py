@@ -14,10 +14,11 @@ from jax.experimental.pallas import tpu as pltpu
 
 from ...dsl.program import ir as p
 from ...dsl.program.tiles import WIDTH, Run
+from ..reference.rounding import DTYPES
 from .core import Core
+from .ops.dot import dot as multiply
 
 LANES = 128
-_DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16}
 
 
 def dot(op: p.Dot, core: Core) -> None:
@@ -52,7 +53,7 @@ def _times(x: jax.Array, product: p.Product, run: Run, block: int, core: Core) -
         words = rows // run.blocks
         part = core.refs[f"ring {product.ring}"][slot, block * words : (block + 1) * words]
         inputs = words * product.tiling.per_word
-        found.append(_dot(x[:, at : at + inputs], pltpu.bitcast(part, _DTYPES[product.dtype])))
+        found.append(multiply(x[:, at : at + inputs], pltpu.bitcast(part, DTYPES[product.dtype])))
         at += inputs
     return reduce(add, found)
 
@@ -86,12 +87,5 @@ def _by_head(product: p.Product, run: Run, operand: Any, result: Any, core: Core
         exact = product.dtype == "f32"
         high = x if exact else x.astype(jnp.bfloat16).astype(jnp.float32)
         both = x if exact else jnp.concatenate([high, x - high])
-        total = _unfolded(
-            _times(_pieces(both.astype(_DTYPES[product.dtype]), run.fold), product, run, block, core), run
-        )
+        total = _unfolded(_times(_pieces(both.astype(DTYPES[product.dtype]), run.fold), product, run, block, core), run)
         result[head] = total if exact else total[: core.rows] + total[core.rows :]
-
-
-def _dot(x: jax.Array, w: jax.Array) -> jax.Array:
-    exact = lax.Precision.HIGHEST if w.dtype == jnp.float32 else None
-    return lax.dot_general(x, w, (((1,), (0,)), ((), ())), precision=exact, preferred_element_type=jnp.float32)

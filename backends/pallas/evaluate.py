@@ -17,6 +17,7 @@ from ...dsl.model.shapes import Shape
 from ...dsl.program import ir as p
 from ...dsl.program import work
 from ...dsl.program.vectors import ROW
+from ..reference.rounding import DTYPES
 from . import ops
 from .core import Core, when
 from .ops.causal_conv import after_each
@@ -26,8 +27,6 @@ from .ops.rope import rotated
 from .peers import Scalar
 
 type Value = Any  # an array, a plain number, or a tuple of arrays
-
-_DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16, "int32": jnp.int32}
 
 
 def evaluate(node: m.Node, core: Core) -> Value:
@@ -132,7 +131,7 @@ def _update(node: m.Call, op: registry.Op, core: Core) -> Value:
 def _delta_rule(args: list[Any], consecutive: bool) -> jax.Array:
     (b, kh, key), (_, h, val) = args[0].shape, args[2].shape
     needs = work.delta_rule(b, kh, h, key, val, args[3].ndim == 3)
-    room = [pltpu.VMEM(need.shape, _DTYPES[need.dtype]) for need in needs]
+    room = [pltpu.VMEM(need.shape, DTYPES[need.dtype]) for need in needs]
     return pl.run_scoped(lambda *refs: delta_rule(*args, *refs, consecutive=consecutive), *room)
 
 
@@ -246,7 +245,7 @@ def _store(op: p.Compute, core: Core) -> None:
     value = evaluate(op.node, core)
     values = value if isinstance(value, tuple) else (value,)
     for name, each in zip(op.outputs, values, strict=True):
-        ref, dtype = core.held(name), _DTYPES[core.program.buffers[name].dtype]
+        ref, dtype = core.held(name), DTYPES[core.program.buffers[name].dtype]
         each = jnp.asarray(each, jnp.float32) if not isinstance(each, jax.Array) else each
         each = jnp.broadcast_to(each, (ref.shape[0], *each.shape[1:])) if each.ndim else jnp.full(ref.shape, each)
         missing = ref.shape[-1] - each.shape[-1]

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...dsl.program.expert_layout import OCTET, Block, ExpertLayout, ExpertProduct
+from ..reference.rounding import DTYPES
 from . import unpack
 
 _TWICE = (0, 1, 2, 3, 4, 6, 8, 12)  # twice what a code without its sign means
@@ -21,9 +22,7 @@ def expert_matrices(rows: jax.Array, layout: ExpertLayout, dtype: jnp.dtype) -> 
             whole = jnp.concatenate(blocks, axis=-2)
         else:
             own = lax.slice_in_dim(rows, product.row, product.row + product.tiling.rows, axis=rows.ndim - 2)
-            whole = unpack.matrix(
-                own, product.tiling, jnp.dtype({"bf16": jnp.bfloat16, "f32": jnp.float32}[layout.codec])
-            )
+            whole = unpack.matrix(own, product.tiling, jnp.dtype(DTYPES[layout.codec]))
         at = 0
         for width in product.widths:
             found.append(whole[..., at : at + width, : product.inputs].astype(dtype))

@@ -40,13 +40,13 @@ def machine(schedule: Schedule) -> Machine:
     """This host's first devices as a schedule's mesh. Raises `TooFewDevices`."""
     native = attached()
     devices = native or tuple(jax.devices("cpu"))
-    names, shape = zip(*(schedule.mesh or (("core", 1),)), strict=True)
-    cores = prod(shape)
+    axes = schedule.axes
+    cores = prod(axes.values())
     if cores > len(devices):
         here = f"{len(devices)} {'core' if native else 'CPU device'}{'s' * (len(devices) > 1)}"
         ask = "" if native else f"; set XLA_FLAGS=--xla_force_host_platform_device_count={cores} to have virtual ones"
         raise TooFewDevices(f"schedule `{schedule.name}` is for {cores} cores, and this host has {here}{ask}")
-    mesh = Mesh(np.array(devices[:cores], dtype=object).reshape(shape), names)
+    mesh = Mesh(np.array(devices[:cores], dtype=object).reshape(tuple(axes.values())), tuple(axes))
     if native:
         return Machine(mesh, Flavour(vmem=int(schedule.target.vmem.value)))
     return Machine(mesh, Flavour(interpret=pltpu.InterpretParams()))

@@ -24,9 +24,8 @@ from ..reference.ops.matmul import matrix_products
 from ..reference.rounding import DTYPES
 from ..reference.states import Arrays, Room, plan
 from ..reference.weights import Weights
-from .ahead import Compiled, compile_ahead, machine
+from .ahead import Compiled, compile_ahead, meshed
 from .compiling import compile_step
-from .sharded import axes, sizes
 from .sharing import Cut, of_state, of_weight
 
 # Kernels, the layers one by one, and equal layers as loops.
@@ -36,9 +35,7 @@ WAYS = ("kernels", "unrolled", "scanned")
 def compile_ordinary(program: p.Program, unrolled: bool) -> Compiled:
     """A step of as many rows over as many positions, for the same devices; states are donated. Nothing is allocated."""
     schedule, instance = program.schedule, program.instance
-    here = machine(schedule.target, schedule.topology)
-    named = dict(zip(axes(program), sizes(program), strict=True))
-    mesh = here.mesh(named)
+    here, mesh = meshed(schedule)
     places, shapes = layout(instance)
     room = plan(instance, program.rows, schedule.context, 1)
     model = instance.model
@@ -58,7 +55,7 @@ def compile_ordinary(program: p.Program, unrolled: bool) -> Compiled:
 
     out = ({name: array.sharding for name, array in held.items()}, None)
     jitted = jax.jit(step, donate_argnums=1, out_shardings=out)
-    return compile_ahead(jitted, (weights, held, scalars, scalars), here, named)
+    return compile_ahead(jitted, (weights, held, scalars, scalars), here, schedule.axes)
 
 
 def _states(program: p.Program, room: Room, mesh: Mesh) -> dict[str, jax.ShapeDtypeStruct]:
@@ -73,19 +70,12 @@ def _states(program: p.Program, room: Room, mesh: Mesh) -> dict[str, jax.ShapeDt
 
 def _shaped(shape: Sequence[int], dtype: Any, mesh: Mesh, cuts: Sequence[Cut | None]) -> jax.ShapeDtypeStruct:
     """An array whose last axes are cut as the kernels' are; whole where the shares would not be equal."""
-    names = mesh.axis_names
-    even = [cut is not None and cut.repeat == 1 and cut.share * _ways(cut, mesh) == cut.length for cut in cuts]
+    names, lengths = mesh.axis_names, mesh.devices.shape
+    even = [cut is not None and cut.repeat == 1 and cut.share * cut.ways(lengths) == cut.length for cut in cuts]
     last = [tuple(names[i] for i in cut.places) if cut is not None and fits else None
             for cut, fits in zip(cuts, even, strict=True)]  # fmt: skip
     spec = P(*[None] * (len(shape) - len(cuts)), *last)
     return jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=NamedSharding(mesh, spec))
-
-
-def _ways(cut: Cut, mesh: Mesh) -> int:
-    ways = 1
-    for place in cut.places:
-        ways *= mesh.devices.shape[place]
-    return ways
 
 
 def times(program: p.Program, way: str) -> dict[str, float]:

@@ -20,19 +20,9 @@ type Operand = Callable[[str, int], np.ndarray[Any, Any]]
 type Step = Callable[[jax.Array, jax.Array, Arrays, Arrays], tuple[jax.Array, jax.Array, dict[str, jax.Array]]]
 
 
-def axes(program: p.Program) -> tuple[str, ...]:
-    """The mesh axes' names; a schedule without a mesh has one."""
-    return tuple(name for name, _ in program.schedule.mesh) or ("core",)
-
-
-def sizes(program: p.Program) -> tuple[int, ...]:
-    """The mesh axes' lengths."""
-    return tuple(size for _, size in program.schedule.mesh) or (1,)
-
-
 def by_core(program: p.Program, mesh: Mesh) -> NamedSharding:
     """How an array with a leading axis of cores lies."""
-    return NamedSharding(mesh, P(axes(program)))
+    return NamedSharding(mesh, P(tuple(program.schedule.axes)))
 
 
 def whole(
@@ -98,7 +88,7 @@ def jitted(program: p.Program, flavour: Flavour, mesh: Mesh) -> Any:
 
 def build(program: p.Program, flavour: Flavour, mesh: Mesh) -> Step:
     """The step as a function of whole arrays: ids int32 `[rows]`, logits f32 `[rows, vocab]`, states after it."""
-    cut = P(axes(program))
+    cut = P(tuple(program.schedule.axes))
     types = program.instance.model.steps[""].types
     vocab, share = (f(types["logits"].shape[0]) for f in (program.instance.length, program.shares.length))
 

@@ -27,6 +27,10 @@ class Cut:
     length: int
     repeat: int
 
+    def ways(self, mesh: tuple[int, ...]) -> int:
+        """Over how many cores of a mesh of these lengths."""
+        return prod(mesh[place] for place in self.places)
+
 
 @frozen
 class Sharing:
@@ -41,7 +45,7 @@ class Sharing:
 
     def padded(self) -> Sharing:
         """The same of wholes that keep the last shares' padding."""
-        longer = [cut and evolve(cut, length=self._ways(cut) // cut.repeat * cut.share) for cut in self.cuts]
+        longer = [cut and evolve(cut, length=cut.ways(self.mesh) // cut.repeat * cut.share) for cut in self.cuts]
         return evolve(self, cuts=tuple(longer))
 
     def joined(self, array: jax.Array) -> jax.Array:
@@ -56,7 +60,7 @@ class Sharing:
         for i, cut in enumerate(self.cuts):
             order += [used.index(place) for place in cut.places] if cut is not None else []
             order.append(first + i)
-            shape += [array.shape[first + i]] if cut is None else [self._ways(cut), cut.share]
+            shape += [array.shape[first + i]] if cut is None else [cut.ways(self.mesh), cut.share]
         array, axis = array.transpose(order).reshape(shape), first - len(used)
         for cut in self.cuts:
             if cut is not None:
@@ -72,7 +76,7 @@ class Sharing:
         places: list[int | None] = [None] * axis
         for cut in self.cuts:
             if cut is not None:
-                shares = self._ways(cut) // cut.repeat
+                shares = cut.ways(self.mesh) // cut.repeat
                 room = [(0, 0)] * array.ndim
                 room[axis] = (0, shares * cut.share - cut.length)
                 array = jnp.pad(array, room)
@@ -92,9 +96,6 @@ class Sharing:
                     jnp.expand_dims(array, place), (*array.shape[:place], length, *array.shape[place:])
                 )
         return array.reshape(prod(self.mesh), *array.shape[len(self.mesh) :])
-
-    def _ways(self, cut: Cut) -> int:
-        return prod(self.mesh[place] for place in cut.places)
 
 
 def of_weight(shares: Shares, weight: m.Weight) -> Sharing:
@@ -116,7 +117,7 @@ def of_value(shares: Shares, shape: Sequence[Poly]) -> Sharing:
 def _sharing(
     shares: Shares, shape: Sequence[Poly], share: tuple[int, ...], split: tuple[str, ...] | None = None
 ) -> Sharing:
-    mesh = shares.schedule.mesh or (("core", 1),)
+    mesh = shares.schedule.axes
     cuts: list[Cut | None] = []
     whole = shares.instance.shape(tuple(shape))
     for axis, (poly, mine, length) in enumerate(zip(shape, share, whole, strict=True)):
@@ -131,6 +132,6 @@ def _sharing(
             ways = shares.schedule.ways(shard.axes)
             repeat = ways // size if shard.repeat and size < ways else 1
         assert over is not None
-        places = tuple(i for i, (name, _) in enumerate(mesh) if name in over)
+        places = tuple(i for i, name in enumerate(mesh) if name in over)
         cuts.append(Cut(places, mine, length, repeat))
-    return Sharing(tuple(size for _, size in mesh), tuple(cuts))
+    return Sharing(tuple(mesh.values()), tuple(cuts))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from attrs import evolve, field, frozen
 from jax import lax
 
@@ -17,6 +16,8 @@ from ..reference.rounding import DTYPES
 from ..reference.weights import Place, Weights, slot
 from . import sharing, unpack
 from .call import Arrays
+from .expert_unpack import expert_matrices
+from .tape import first_rows
 
 
 @frozen
@@ -24,15 +25,16 @@ class PackedWeights(Weights):
     """`arrays` are all cores' operands, `[cores, …]`; each weight is unpacked, and joined, where a step asks for it."""
 
     program: p.Program = field(eq=False)
-    tapes: Mapping[str, tuple[p.Product, np.ndarray]] = field(eq=False)
+    first_rows: Mapping[str, tuple[int, ...]] = field(eq=False)
+    banks: Mapping[str, p.Bank] = field(eq=False)
 
     def get(self, name: str, layers: tuple[int, ...], layer: Index) -> jax.Array:
         """A weight at a layer that is one of `layers`, whole."""
         program = self.program
         weight = program.instance.model.weights[name]
         dtype = self._dtype(weight)
-        if name in self.tapes:
-            mine = self._matrix(weight, layers, layer)
+        if products := [product for product in program.products.values() if name in product.weights]:
+            mine = self._matrix(products, weight, self._slot(weight, layers, layer))
         elif name in program.views:
             mine = self._vector(weight, layers, layer).astype(dtype)
         else:
@@ -45,7 +47,10 @@ class PackedWeights(Weights):
         return self.get(name, layers, layer)
 
     def row(self, name: str, layers: tuple[int, ...], layer: Index, i: Index) -> jax.Array:
-        """Element `i` along a weight's first axis, at a layer."""
+        """Element `i` along a weight's first axis, at a layer; of routed experts only that one is unpacked."""
+        if name in self.banks:
+            weight = self.program.instance.model.weights[name]
+            return self._expert(weight, self._slot(weight, layers, layer), i)
         return self.rows(name, layers, layer, jnp.asarray(i))
 
     def rows(self, name: str, layers: tuple[int, ...], layer: Index, i: jax.Array) -> jax.Array:
@@ -60,18 +65,38 @@ class PackedWeights(Weights):
         found = jnp.take(words, jnp.clip(i, 0, count - 1), axis=0, mode="clip")
         return unpack.table(found, width, self._dtype(weight))
 
-    def _matrix(self, weight: m.Weight, layers: tuple[int, ...], layer: Index) -> jax.Array:
-        """Each core's share, `[cores, outputs, inputs]`."""
-        product, starts = self.tapes[weight.name]
+    def _matrix(self, products: list[p.Product], weight: m.Weight, slot: Index) -> jax.Array:
+        """Each core's share of a matrix on a tape, `[cores, outputs, inputs]`."""
+        outputs, inputs = self.program.shares.weight_shape(weight)
+        product = next((product for product in products if not product.piece), None)
+        if product is not None:
+            at = product.weights.index(weight.name)
+            first = sum(product.widths[:at])
+            return self._unpacked(product, slot)[:, first : first + product.widths[at], :inputs]
+        # Each head's keys, whose piece is transposed, and then its values.
+        absorb, expand = (next(product for product in products if product.piece == x) for x in ("absorb", "expand"))
+        heads, (values,) = sum(run.count * run.blocks for run in expand.tiling.runs), expand.widths
+        keys, rest = (self._unpacked(x, slot).reshape(-1, heads, x.tiling.outputs, x.tiling.inputs)
+                      for x in (absorb, expand))  # fmt: skip
+        keys = keys[:, :, :inputs, : outputs // heads - values].swapaxes(2, 3)
+        return jnp.concatenate([keys, rest[:, :, :values, :inputs]], axis=2).reshape(-1, outputs, inputs)
+
+    def _unpacked(self, product: p.Product, slot: Index) -> jax.Array:
+        """All of a product in one of its layers, padded, `[cores, outputs, inputs]`."""
         tape = self.arrays[f"tape {product.ring}"]
-        start = jnp.asarray(starts)[self._slot(weight, layers, layer)]
-        zero = jnp.zeros_like(start)
-        size = (tape.shape[0], product.tiling.rows, tape.shape[2])
-        rows = lax.dynamic_slice(tape, (zero, start, zero), size)
-        matrix = unpack.matrix(rows, product.tiling, jnp.dtype(DTYPES[product.dtype]))
-        at = product.weights.index(weight.name)
-        first, inputs = sum(product.widths[:at]), self.program.shares.weight_shape(weight)[1]
-        return matrix[:, first : first + product.widths[at], :inputs]
+        start = jnp.asarray(self.first_rows[product.name], jnp.int32)[slot]
+        rows = lax.dynamic_slice_in_dim(tape, start, product.tiling.rows, axis=1)
+        return unpack.matrix(rows, product.tiling, jnp.dtype(DTYPES[product.dtype]))
+
+    def _expert(self, weight: m.Weight, slot: Index, i: Index) -> jax.Array:
+        """Expert `i`'s matrix, whole: every core unpacks the one that it has in that place of its share."""
+        bank, how = self.banks[weight.name], sharing.of_weight(self.program.shares, weight)
+        layer = lax.dynamic_index_in_dim(self.arrays[bank.array], slot, axis=1, keepdims=False)
+        rows = lax.dynamic_index_in_dim(layer, i % bank.count, axis=1, keepdims=False)
+        names = [name for names in bank.products for name in names]
+        mine = expert_matrices(rows, bank.layout, self._dtype(weight))[names.index(weight.name)]
+        cut = how.cuts[0] and evolve(how.cuts[0], share=1, length=-(-how.cuts[0].length // bank.count))
+        return evolve(how, cuts=(cut, *how.cuts[1:])).joined(mine[:, None])[i // bank.count]
 
     def _vector(self, weight: m.Weight, layers: tuple[int, ...], layer: Index) -> jax.Array:
         view = self.program.views[weight.name]
@@ -92,25 +117,7 @@ def packed_weights(program: p.Program, arrays: Arrays) -> PackedWeights:
     instance = program.instance
     places = {}
     for name, weight in instance.model.weights.items():
-        layers = None if weight.part is None else _layers(program, weight.part)
+        layers = None if weight.part is None else program.layers_of(weight.part)
         places[name] = Place(name, layers)
-    return PackedWeights(dict(arrays), places, program, _starts(program))
-
-
-def _layers(program: p.Program, part: str) -> tuple[int, ...]:
-    return tuple(layer for layer, parts in program.layer_parts.items() if part in parts)
-
-
-def _starts(program: p.Program) -> dict[str, tuple[p.Product, np.ndarray]]:
-    """For each weight on a tape its product, and the first row of it in each of its layers."""
-    found: dict[str, list[int]] = {name: [] for name in program.products}
-    for ring in program.rings:
-        at = 0
-        for name, _ in program.transfers(ring):
-            found[name].append(at)
-            at += program.products[name].tiling.rows
-    return {
-        weight: (product, np.asarray(found[product.name], np.int32))
-        for product in program.products.values()
-        for weight in product.weights
-    }
+    banks = {name: bank for bank in program.banks.values() for names in bank.products for name in names}
+    return PackedWeights(dict(arrays), places, program, first_rows(program), banks)

@@ -53,6 +53,17 @@ def rows(program: p.Program, ring: str) -> int:
     return sum(program.products[name].tiling.rows for name, _ in program.transfers(ring))
 
 
+def first_rows(program: p.Program) -> dict[str, tuple[int, ...]]:
+    """By product, the row of its tape from which on it lies, for each layer that runs it in order."""
+    found: dict[str, tuple[int, ...]] = dict.fromkeys(program.products, ())
+    for ring in program.rings:
+        row = 0
+        for name, _ in program.transfers(ring):
+            found[name] += (row,)
+            row += program.products[name].tiling.rows
+    return found
+
+
 def starting(program: p.Program) -> dict[int, Starts]:
     """By the `id` of each `Start`, what it starts."""
     sizes = {ring: _sizes(program, ring) for ring in program.rings}

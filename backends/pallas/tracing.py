@@ -15,7 +15,7 @@ from ..reference.states import Arrays
 from . import rows as layout
 from .call import traced
 from .machine import Machine
-from .sharded import Operand, arguments, axes, empty, layouts, placed
+from .sharded import Operand, arguments, empty, layouts, placed
 
 type Array = np.ndarray[Any, Any]
 
@@ -40,7 +40,7 @@ class Tracer:
         held = layouts(program, mesh)
         self._read = jax.jit(self.rows.read)
         self._write = jax.jit(self.rows.write, donate_argnums=0, out_shardings=held)
-        cut = P(axes(program))
+        cut = P(tuple(program.schedule.axes))
 
         def on_core(tokens: jax.Array, positions: jax.Array, weights: Arrays, held: Arrays) -> Any:
             mine, own = ({name: a[0] for name, a in arrays.items()} for arrays in (weights, held))

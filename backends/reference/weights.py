@@ -11,6 +11,7 @@ from attrs import field, frozen
 from jax import lax
 
 from .caches import Index
+from .ops.index import index
 
 
 @frozen
@@ -47,13 +48,13 @@ class Weights:
         """Element `i` along a weight's first axis, at a layer, without touching the others."""
         place, array = self.places[name], self.arrays[self.places[name].key]
         at = [i] if place.layers is None else [slot(place.layers, layers, layer), place.start + i]
-        for index in at:
-            array = lax.dynamic_index_in_dim(array, index, keepdims=False)
+        for each in at:
+            array = lax.dynamic_index_in_dim(array, each, keepdims=False)
         return array
 
     def rows(self, name: str, layers: tuple[int, ...], layer: Index, i: jax.Array) -> jax.Array:
         """Elements `i` `[...]` along a weight's first axis, `[*i, ...]`; beyond the ends, the nearest."""
-        return jnp.take(self.get(name, layers, layer), i, axis=0, mode="clip")
+        return index(self.get(name, layers, layer), i)
 
 
 def slot(held: tuple[int, ...], layers: tuple[int, ...], layer: Index) -> Index:

@@ -155,6 +155,11 @@ class Schedule:
         """How many cores take part."""
         return self.target.devices(self.topology)
 
+    @property
+    def axes(self) -> dict[str, int]:
+        """The mesh axes' lengths by name; without a mesh there is one, of one core."""
+        return dict(self.mesh) or {"core": 1}
+
     def ways(self, axes: tuple[str, ...]) -> int:
         """Into how many shares these mesh axes cut."""
         lengths, total = dict(self.mesh), 1

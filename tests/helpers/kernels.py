@@ -177,7 +177,8 @@ def _steps(case: Case) -> dict[str, Any]:
     from mks.backends.pallas.rows import rows as layout_of
 
     program, weights, packed = _made(case)
-    mesh = Mesh(np.array(jax.devices()).reshape(sharded.sizes(program)), sharded.axes(program))
+    axes = program.schedule.axes
+    mesh = Mesh(np.array(jax.devices()).reshape(tuple(axes.values())), tuple(axes))
     by_core = sharded.by_core(program, mesh)
     given = {name: jax.device_put(np.stack([core[name] for core in packed]), by_core) for name in packed[0]}
     layout = layout_of(program, 1)

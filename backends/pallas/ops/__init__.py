@@ -7,11 +7,11 @@ then their new values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
-from . import elementwise, views
+from ...reference.ops import elementwise, installed
+from . import views
 from .argmax import argmax
 from .causal_conv import causal_conv
 from .concat import concat
@@ -32,13 +32,6 @@ table |= {
 }  # fmt: skip
 
 
-@cache
-def _installed() -> Mapping[str, Callable[..., Any]]:
-    from importlib.metadata import entry_points
-
-    return {point.name: point.load() for point in entry_points(group="mks.pallas")}
-
-
 def find(name: str) -> Callable[..., Any]:
     """An op's implementation; installed packages are asked only for what is not built in. Raises `KeyError`."""
-    return table.get(name) or _installed()[name]
+    return table.get(name) or installed("mks.pallas")[name]

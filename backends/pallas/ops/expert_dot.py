@@ -17,13 +17,14 @@ from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from ....dsl.program.expert_layout import OCTET, Block, ExpertLayout, ExpertProduct
+from ...reference.rounding import DTYPES
+from .dot import dot
 
 # A reference to int32 `[rows, 512]` in VMEM.
 type Ref = Any
 # Words to what the matrix unit takes, and what a code's value was divided by.
 type _Codes = tuple[Callable[[jax.Array], jax.Array], float]
 
-_DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16}
 _KEPT = -0x71717172  # 0x8E in each byte: a sign, the two low bits of an exponent and the high bit of a fraction
 _EXPONENT = 0x7F800000
 
@@ -61,18 +62,13 @@ def _every(x: jax.Array, ref: Ref, layout: ExpertLayout, which: str, float4: boo
     if missing := product.tiling.inputs - x.shape[1]:
         x = jnp.concatenate([x, jnp.zeros((x.shape[0], missing), x.dtype)], axis=1)
     if not product.group:
-        columns = [_plain(x, ref, product, block, _DTYPES[layout.codec]) for block in product.blocks]
+        columns = [_plain(x, ref, product, block, DTYPES[layout.codec]) for block in product.blocks]
     elif x.dtype == jnp.float32:
         columns = [_decoded(x, ref, product, block) for block in product.blocks]
     else:
         operand, codes = _Spread(x, product.group), _NATIVE if float4 else _SHIFTED
         columns = [_scaled(operand, ref, product, block, codes) for block in product.blocks]
     return columns[0] if len(columns) == 1 else jnp.concatenate(columns, axis=1)
-
-
-def _dot(x: jax.Array, w: jax.Array) -> jax.Array:
-    exact = lax.Precision.HIGHEST if w.dtype == jnp.float32 else None
-    return lax.dot_general(x, w, (((1,), (0,)), ((), ())), precision=exact, preferred_element_type=jnp.float32)
 
 
 def _pieces(block: Block, inputs: int) -> list[tuple[int, slice]]:
@@ -85,7 +81,7 @@ def _plain(x: jax.Array, ref: Ref, product: ExpertProduct, block: Block, dtype: 
     """A block of plain numbers, `[B, columns]`."""
     w = pltpu.bitcast(ref[block.row : block.row + block.rows], dtype)
     x = x.astype(dtype)
-    return sum(_dot(x[:, at : at + w.shape[0]], w[:, own]) for at, own in _pieces(block, product.tiling.inputs))  # type: ignore[return-value]
+    return sum(dot(x[:, at : at + w.shape[0]], w[:, own]) for at, own in _pieces(block, product.tiling.inputs))  # type: ignore[return-value]
 
 
 def _decoded(x: jax.Array, ref: Ref, product: ExpertProduct, block: Block) -> jax.Array:
@@ -98,7 +94,7 @@ def _decoded(x: jax.Array, ref: Ref, product: ExpertProduct, block: Block) -> ja
         scales = _scales(ref, product, block.octet + octet)[:groups]
         parts.append((part.reshape(groups, product.group, -1) * scales[:, None]).reshape(part.shape))
     w = jnp.concatenate(parts, axis=0)
-    return sum(_dot(x[:, at : at + w.shape[0]], w[:, own]) for at, own in _pieces(block, product.tiling.inputs))  # type: ignore[return-value]
+    return sum(dot(x[:, at : at + w.shape[0]], w[:, own]) for at, own in _pieces(block, product.tiling.inputs))  # type: ignore[return-value]
 
 
 def _values(words: jax.Array) -> jax.Array:
@@ -149,7 +145,7 @@ def _scaled(operand: _Spread, ref: Ref, product: ExpertProduct, block: Block, co
         w = convert(ref[row : row + count // per_word])
         scales = _scales(ref, product, block.octet + octet)
         for first, own in _pieces(block, product.tiling.inputs):
-            partial = _dot(operand.part(first + at, count), w[:, own])
+            partial = dot(operand.part(first + at, count), w[:, own])
             parts = [partial[b * OCTET : (b + 1) * OCTET] * scales[:, own] for b in range(operand.rows)]
             sums = [a + b for a, b in zip(sums, parts, strict=True)] if sums else parts
     whole = jnp.concatenate([_summed(sums[i : i + OCTET]) for i in range(0, operand.rows, OCTET)], axis=0)

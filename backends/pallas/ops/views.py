@@ -9,18 +9,13 @@ from jax import lax
 LANES = 128
 
 
-def view_first(x: jax.Array, *, width: int) -> jax.Array:
-    """The first channels of `[B, h, n]`, heads first: `[h, B, width]`."""
-    return view_by_head(x, width=width)
-
-
 def view_last(x: jax.Array, *, width: int) -> jax.Array:
     """The last channels of `[B, h, n]`."""
     return x[..., x.shape[-1] - width :]
 
 
 def view_by_head(x: jax.Array, *, width: int) -> jax.Array:
-    """`[B, h, n]` to `[h, B, width]`."""
+    """The first channels of `[B, h, n]`, heads first: `[h, B, width]`."""
     return jnp.stack([x[:, i, :width] for i in range(x.shape[1])])
 
 
@@ -63,4 +58,4 @@ def rms_norm_of_share(x: jax.Array, total: jax.Array, gain: jax.Array | float, *
 
 
 OPS = (over_root_mean, rms_norm_of_share, side_by_side, squares_in_lanes, sum_squares, view_by_head, view_by_row,
-       view_first, view_last, view_one_head)  # fmt: skip
+       view_last, view_one_head)  # fmt: skip

@@ -50,12 +50,13 @@ position_axes: dict[str, Mapping[str, int]] = {
 
 
 @cache
-def _installed() -> Mapping[str, Callable[..., Any]]:
+def installed(group: str) -> Mapping[str, Callable[..., Any]]:
+    """What installed packages bring by an entry-point group."""
     from importlib.metadata import entry_points
 
-    return {point.name: point.load() for point in entry_points(group="mks.reference")}
+    return {point.name: point.load() for point in entry_points(group=group)}
 
 
 def find(name: str) -> Callable[..., Any]:
     """An op's implementation; installed packages are asked only for what is not built in. Raises `KeyError`."""
-    return table.get(name) or _installed()[name]
+    return table.get(name) or installed("mks.reference")[name]

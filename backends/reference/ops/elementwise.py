@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 add, sub, mul, div, pow = jnp.add, jnp.subtract, jnp.multiply, jnp.divide, jnp.power
 max, min = jnp.maximum, jnp.minimum
@@ -18,4 +19,4 @@ def f32(x: jax.Array) -> jax.Array:
 
 def mask(x: jax.Array, *, used: int) -> jax.Array:
     """`x [..., n]` with -inf from index `used` on."""
-    return jnp.where(jnp.arange(x.shape[-1]) < used, x, -jnp.inf)
+    return jnp.where(lax.broadcasted_iota(jnp.int32, x.shape, x.ndim - 1) < used, x, -jnp.inf)

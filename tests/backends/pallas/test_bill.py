@@ -9,7 +9,7 @@ from attrs import frozen
 from helpers.definitions import changed
 from helpers.drawn import Drawn, draw
 
-from mks.backends.pallas.measured import measure
+from mks.backends.pallas.compiling import measure
 from mks.dsl.diagnostics import MksError
 from mks.dsl.program import ir as p
 from mks.dsl.program.bill import BAND, bill

@@ -15,12 +15,12 @@ from attrs import evolve
 from jax.experimental import pallas as pl
 
 from mks.backends.pallas import compiling, walk
-from mks.backends.pallas.ahead import compile_ahead, machine, read
+from mks.backends.pallas.ahead import compile_ahead, meshed, read
 from mks.backends.pallas.call import Flavour
 from mks.backends.pallas.compiling import compile_step, copies
 from mks.backends.pallas.counting import count_step
 from mks.backends.pallas.places import branches, place_of, trips
-from mks.backends.pallas.sharded import arguments, axes, build, sizes
+from mks.backends.pallas.sharded import arguments, build
 from mks.backends.pallas.tape import IDLE, starting, table
 from mks.dsl.compile import load_definition
 from mks.dsl.diagnostics import Diagnostic, MksError
@@ -153,12 +153,10 @@ def test_a_step_without_donation_is_refused(monkeypatch):
 def test_copies():
     """Moves of whole caches are told from those of what leaves anyway."""
     made = small()
-    here = machine(made.schedule.target, made.schedule.topology)
-    named = dict(zip(axes(made), sizes(made), strict=True))
-    mesh = here.mesh(named)
+    here, mesh = meshed(made.schedule)
     flavour = Flavour(vmem=int(made.schedule.target.vmem.value))
-    kept = compile_ahead(build(made, flavour, mesh), arguments(made, mesh), here, named)
-    given = compile_ahead(build(made, flavour, mesh), arguments(made, mesh), here, named, donate=(3,))
+    kept = compile_ahead(build(made, flavour, mesh), arguments(made, mesh), here, made.schedule.axes)
+    given = compile_ahead(build(made, flavour, mesh), arguments(made, mesh), here, made.schedule.axes, donate=(3,))
 
     assert copies(made, kept.hlo)
     assert copies(made, given.hlo) == ()

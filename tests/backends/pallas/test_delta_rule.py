@@ -12,9 +12,9 @@ from helpers.mosaic import TOPOLOGIES, compile_for
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from mks.backends.pallas.collectives import DTYPES
 from mks.backends.pallas.ops.delta_rule import delta_rule
 from mks.backends.reference.ops import delta_rule as reference
+from mks.backends.reference.rounding import DTYPES
 from mks.dsl.program import work
 
 pytestmark = pytest.mark.timeout(120)

@@ -13,12 +13,10 @@ import pytest
 from helpers.cases import Case, Step
 from helpers.kernels import MODES, Found, elsewhere, run
 from helpers.oracles import FAMILIES, answers
+from helpers.schedules import KIMI, ONE, TILES, TOPOLOGIES, kimi
 
 pytestmark = pytest.mark.timeout(3000)
 
-ONE = "target v5e 1x1\ncontext 256\n"
-TILES = "prefetch {}.cache at {}.start (tile = 128 tokens, slots = {})\n"
-TOPOLOGIES = {2: "tpu7x 1x1x1", 4: "v5e 2x2", 8: "tpu7x 2x2x1"}
 # Of eight rows at most: some at their first token, some around the ends of tiles, some not live.
 POSITIONS = (129, -1, 0, 127, 128, 255, 7, -1)
 TOKENS = (11, 3, 200, 57, 91, 33, 140, 5)
@@ -26,13 +24,6 @@ QWEN38 = (
     "stream dense {\nslots = 5\nslot = 2560 KiB\ndelta : (wq, wk, wv, wz, wb, wa), wo\n"
     "attention : (wq, wk, wv), wo\nmlp : (gate, up), down\nstep : out\n}\n"
     "prefetch delta.state at previous mlp.h\nprefetch vectors at previous part\n" + TILES.format(*["attention"] * 2, 2)
-)
-KIMI = (
-    "stream dense {\nslots = 6\nslot = 2560 KiB\nkda : (wq, wk, wv, wg, wb, f_a), f_b, wo\n"
-    "mla : (q_a, kv_a, wg), q_b, kv_b, wo\ndense : (gate, up), down\n"
-    "moe : (router, z_down), (s_gate, s_up), s_down, z_up\nstep : out\n}\nfetch moe.experts (slots = 2)\n"
-    "prefetch kda.state at previous moe.y, previous dense.down\nprefetch vectors at previous layer\n"
-    + TILES.format(*["mla"] * 2, 2)
 )
 
 
@@ -42,22 +33,6 @@ def qwen38(cores: int, by: str = "direct", wire: str = "f32") -> str:
     return (f"target {TOPOLOGIES[cores]}\ncontext 256\nmesh tp = {cores}\n"
             f"shard tp : q_heads, kv_heads{repeat}, k_heads, v_heads, ffn, vocab\n{QWEN38}"
             f"reduce delta.h, attention.h, mlp.h (by = {by}, wire = {wire})\n")  # fmt: skip
-
-
-def kimi(ep: int, tp: int, wire: str = "f32") -> str:
-    """The same over a mesh of two axes, as the shipped schedule has it; without `tp` every core has the router."""
-    mesh = [f"{name} = {ways}" for name, ways in (("ep", ep), ("tp", tp)) if ways > 1]
-    axes = ", ".join(each.partition(" ")[0] for each in mesh)
-    by = "two_level" if tp % 2 == 0 else "direct"
-    own = ("shard ep : experts\n" if ep > 1 else "") + ("shard tp : moe\n" if tp > 1 else "")
-    router, scores, chosen = ("moe.router, ", "moe.score, ", "gather (moe.score, moe.z)\n") if tp > 1 else ("", "", "")
-    return (f"target {TOPOLOGIES[ep * tp]}\ncontext 256\nmesh {', '.join(mesh)}\n{own}"
-            f"shard {axes} : heads, kda_heads, ffn, shared, vocab\n"
-            f"split mla.q_a, mla.kv_a, {router}moe.z_down over {axes}\n{KIMI}"
-            f"gather (mla.qa, mla.c, mla.s)\n{chosen}"
-            f"reduce kda.a, mla.a (by = {by}, wire = {wire})\nreduce moe.y (by = scatter, wire = f32)\n"
-            f"reduce moe.x, dense.x (by = {by}, wire = {wire})\n"
-            f"overlap gather {scores}moe.z with (moe.s_gate, moe.s_up), moe.s_down\n")  # fmt: skip
 
 
 def rows(count: int) -> tuple[Step, ...]:

@@ -1,0 +1,44 @@
+"""Weights as a prompt is read with them, taken out of what the kernels read."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers.cases import Case, model_of, values
+from helpers.schedules import KIMI, ONE, kimi
+from helpers.toys import MOE
+
+from mks.backends.pallas.stored import packed_weights
+from mks.dsl.program.lower import lower
+from mks.models import operands
+
+pytestmark = pytest.mark.timeout(120)
+
+CASES = {
+    "plain": ("kimi_k3", "kimi_k3_tiny", ONE),
+    "mxfp4": ("kimi_k3", "kimi_k3_mxfp4_tiny", ONE + KIMI),
+    "experts over two, each over two": ("kimi_k3", "kimi_k3_mxfp4_tp8", kimi(2, 2)),
+    "each over eight": ("kimi_k3", "kimi_k3_mxfp4_tp8", kimi(1, 8)),
+    "drawn": (MOE, "", ONE),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_weight_is_what_was_packed(name: str) -> None:
+    """Those in two products too, and each of the routed experts; in the last layer that has them."""
+    text, folder, lines = CASES[name]
+    model = model_of(Case(text, (((1,), (0,)),), lines, folder))
+    program = lower(model.schedule, model.instance, 1, model.plain)
+    packed = [operands.packed(program, model.stored, core) for core in range(program.schedule.cores)]
+    weights = packed_weights(program, {name: jnp.stack([core[name] for core in packed]) for name in packed[0]})
+    split = {product.weights for product in program.products.values() if product.piece}
+    assert split == {("mla.kv_b",)}
+    assert weights.banks.keys() == {"moe.gate", "moe.up", "moe.down"}
+    for weight, (layer, value) in {weight: (layer, value) for weight, layer, value in values(model)}.items():
+        at = (weight, () if layer is None else (layer,), layer)
+        if weight in weights.banks:
+            for number, matrix in enumerate(value):
+                np.testing.assert_array_equal(weights.row(*at, number), matrix, f"{weight} of expert {number}")
+        else:
+            np.testing.assert_array_equal(weights.get(*at), value, weight)
