@@ -29,9 +29,7 @@ _ELEMENT: dict[str, tuple[float, float]] = {
 }  # fmt: skip
 _PLAIN = (2.0, 0.5)
 _HEAD_STEP = 3.4  # bundles for each register of a head's state in the delta rule
-# Bundles of a mixture, and of each bank: so many, and so many for each register of a stream. Counted on tpu7x, 7168
-# columns: 138 and 56 at one row, whose stream fills its registers; 347 and 154 at eight.
-_MIX, _BANK = (108.0, 4.27), (42.0, 2.0)
+_MIXED = 1.5  # bundles for each register of a bank that is read
 _ROUTE, _ROUTE_ROW = 500.0, 250.0
 
 
@@ -100,14 +98,13 @@ def _node(node: m.Node, program: p.Program, layer: int | None) -> float:
 
 
 def _mix(node: m.Call, shape: tuple[int, ...], program: p.Program, layer: int | None) -> float:
-    """Banks that are used are read twice: for their weights, and for the sum. A row alone fills whole registers."""
+    """Banks that are used are read twice: for their weights, and for the sum."""
     banks, count = node.args[0], 0.0
-    each = registers(shape) / SUBLANES if program.rows == 1 else registers((program.rows, *shape))
     if isinstance(banks, m.Slice):
         count = program.instance.number(banks.stop, layer)
     elif isinstance(banks, m.StateRef):
         count = program.buffers[banks.name].shape[0]
-    return _MIX[0] + _MIX[1] * each + count * (_BANK[0] + _BANK[1] * each)
+    return 250 + (count + 1) * 2 * _MIXED * registers((program.rows, *shape))
 
 
 def route(program: p.Program, bank: p.Bank) -> float:
