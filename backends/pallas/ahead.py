@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -206,14 +205,3 @@ def load(saved: Saved, devices: Sequence[jax.Device]) -> jax.stages.Compiled:
     return serialize_executable.deserialize_and_load(
         saved.program, saved.arguments, saved.results, execution_devices=devices
     )
-
-
-def versions() -> dict[str, str]:
-    """What a compiled program depends on."""
-    found = {}
-    for name in ("jax", "jaxlib", "libtpu"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "absent"
-    return found

@@ -52,7 +52,7 @@ def attend(op: p.Attend, core: Core) -> None:
         so_far = _see(so_far, [q[row] for q in queries], keys, values, number * ring.tile, at[row], scale)
 
         @pl.when(i + ring.slots < total)
-        @jax.named_scope(places.next_scope(op))
+        @jax.named_scope(places.next_scope(op.result))
         def _() -> None:
             transfers.start_tile(ring, i + ring.slots, slot, core)
 
@@ -110,12 +110,13 @@ def _attend_consecutive(op: p.Attend, core: Core) -> None:
         so_far = _see(so_far, asked, keys, values, i * ring.tile, start, scale)
 
         @pl.when(i + ring.slots < total)
+        @jax.named_scope(places.next_scope(op.result))
         def _() -> None:
             transfers.start_tile(ring, i + ring.slots, slot, core)
 
         return following(slot, ring.slots), so_far
 
-    _, so_far = lax.fori_loop(0, total, tile, (jnp.int32(0), so_far))
+    _, so_far = lax.fori_loop(0, total, jax.named_scope(places.tiles_scope(op))(tile), (jnp.int32(0), so_far))
     found = attention.result(so_far)
     for i in range(kv):
         for t in range(tokens):

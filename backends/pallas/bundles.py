@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,8 +25,8 @@ _MARKS = " --xla_enable_custom_call_region_trace=true"
 class Row:
     """A region's share: `bundles` are its own, without those of regions inside; `times` is how often it runs in a call.
 
-    `name` is the first named scope that begins in it, or its place in the schedule. `known` is false for a branch of
-    which nothing is known but that it runs no more often than what it is in.
+    `name` is the named scope by which its times are known, or else the first that begins in it, or its place in the
+    schedule. `known` is false for a branch of which nothing is known but that it runs no more often than what it is in.
     """
 
     name: str
@@ -96,15 +97,16 @@ def dump(command: Sequence[str], folder: Path, timeout: float) -> None:
 
 def count(
     folder: Path, trips: Mapping[str, float] | None = None, kernel: str = "",
-    branches: Mapping[str, float] | None = None,
+    small: Mapping[str, float] | None = None,
 ) -> Bundles:  # fmt: skip
     """Count the bundles that a call executes, from what `dump` left in a folder.
 
     Loops between constants count themselves. `trips` says of other loops, and of branches, how often they run in *one
     call* in all, by a named scope that begins inside the loop's body or the branch: for a loop over cache tiles in 16
     of 64 layers `{"full": 16, "tile": 16 * tiles}`. A branch that is not named is counted as often as what it is in.
-    `branches` says the same of branches that the compiler may have made predicated instructions of: then they count as
-    often as what they are in. `kernel` chooses one by its name or the beginning of it.
+    `small` says the same of loops and branches that the compiler may have unrolled, or made predicated instructions
+    of: then they count as often as what they are in; several with one scope share what is said of it. `kernel` chooses
+    one by its name or the beginning of it.
 
     Raises UncountableError.
     """
@@ -114,8 +116,7 @@ def count(
     schedule = _name(plain, marked) if exact else marked
     hints = dict(trips or {})
     _check(schedule, hints)
-    hints |= _branched(schedule, hints, branches or {})
-    rows = tuple(_rows(schedule, 1, 0, True, hints))
+    rows = tuple(_rows(schedule, 1, 0, True, hints, _shared(schedule, hints, small or {})))
     return Bundles(round(sum(row.total for row in rows)), sum(row.bundles for row in rows), rows, exact)
 
 
@@ -134,17 +135,23 @@ def _check(schedule: Region, hints: Mapping[str, float]) -> None:
             raise UncountableError(f"`{name}` and `{twice[0]}` begin in the same region")
 
 
-def _branched(schedule: Region, hints: Mapping[str, float], branches: Mapping[str, float]) -> dict[str, float]:
-    """Of what may be branches, those that are: the scope is the first to begin in one."""
-    found = [region.scopes for region in schedule.all if region.kind == "branch" and region.scopes]
-    return {scopes[0]: branches[scopes[0]] for scopes in found
-            if scopes[0] in branches and not hints.keys() & set(scopes)}  # fmt: skip
+def _shared(schedule: Region, hints: Mapping[str, float], small: Mapping[str, float]) -> dict[str, float]:
+    """Of what may be regions, those that are, and how often each of them runs."""
+    found = Counter(_begins(region) for region in schedule.all if not hints.keys() & set(region.scopes))
+    return {name: times / found[name] for name, times in small.items() if found[name]}
 
 
-def _rows(region: Region, around: float, depth: int, known: bool, hints: Mapping[str, float]) -> list[Row]:
+def _begins(region: Region) -> str:
+    """The scope that a region is of, if nothing else says how often it runs: the first that begins in it."""
+    return region.scopes[0] if region.scopes and region.kind != "call" and region.trips is None else ""
+
+
+def _rows(region: Region, around: float, depth: int, known: bool, hints: Mapping[str, float],
+          small: Mapping[str, float]) -> list[Row]:  # fmt: skip
     """A region and those inside; `around` is how often the region around it runs."""
-    name = region.scopes[0] if region.scopes else f"{region.kind} {region.first:#x}"
-    hinted = next((hints[scope] for scope in region.scopes if scope in hints), None)
+    name = next((scope for scope in region.scopes if scope in hints), "".join(region.scopes[:1]))
+    name = name or f"{region.kind} {region.first:#x}"
+    hinted = hints.get(name, small.get(_begins(region)))
     times = around
     if hinted is not None:
         times, known = hinted, True
@@ -155,7 +162,7 @@ def _rows(region: Region, around: float, depth: int, known: bool, hints: Mapping
     elif region.kind == "branch":
         known = False
     row = Row("kernel" if region.kind == "call" else name, region.kind, depth, region.own, times, known)
-    return [row, *(each for inside in region.inside for each in _rows(inside, times, depth + 1, known, hints))]
+    return [row, *(each for inside in region.inside for each in _rows(inside, times, depth + 1, known, hints, small))]
 
 
 def _name(plain: Region, marked: Region) -> Region:

@@ -11,13 +11,16 @@ from pathlib import Path
 from ...dsl.diagnostics import Diagnostic
 from ...dsl.program import ir as p
 from .bundles import Bundles, UncountableError, count, dump
-from .places import branches, trips
+from .kept import keep
+from .places import small, trips
 
 _TIMEOUT = 600.0
 
 
 def count_step(program: p.Program, timeout: float = _TIMEOUT) -> Bundles | Diagnostic:
     """What a step executes, with full caches; takes two processes, each several times as long as compiling.
+
+    It is kept, and `kept.kept` has it from then on.
 
     W501 where the schedule cannot be counted, or a process fails or takes longer than `timeout`, in seconds.
     """
@@ -28,13 +31,15 @@ def count_step(program: p.Program, timeout: float = _TIMEOUT) -> Bundles | Diagn
         try:
             dump([sys.executable, "-m", __name__, str(given)], folder, timeout)
             kernel = f"{program.schedule.model.name}_{program.schedule.name}"
-            return count(folder, trips(program), kernel, branches(program))
+            found = count(folder, trips(program), kernel, small(program))
         except UncountableError as e:
             return _uncounted(program, str(e))
         except subprocess.CalledProcessError as e:
             return _uncounted(program, str(e.output).strip().rpartition("\n")[2])
         except subprocess.TimeoutExpired:
             return _uncounted(program, f"no schedule after {timeout:g} s")
+    keep(program, found)
+    return found
 
 
 def _uncounted(program: p.Program, why: str) -> Diagnostic:

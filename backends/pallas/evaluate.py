@@ -25,6 +25,7 @@ from .ops.delta_rule import delta_rule
 from .ops.mix import mix
 from .ops.rope import rotated
 from .peers import Scalar
+from .places import BEGINS, bank_scope
 
 type Value = Any  # an array, a plain number, or a tuple of arrays
 
@@ -87,7 +88,8 @@ def _mix(node: m.Call, core: Core) -> jax.Array:
     ref = core.refs[base.name]
     used: Any = core.scalar(banks.stop) if isinstance(banks, m.Slice) else ref.shape[0]
     eps = float(core.program.instance.number(node.options[0][1]))
-    return mix(ref, evaluate(x, core), evaluate(folded, core), eps=eps, used=used)
+    scope = bank_scope(core.place)
+    return mix(ref, evaluate(x, core), evaluate(folded, core), eps=eps, used=used, scope=scope)
 
 
 def _rope(node: m.Call, scalars: dict[str, Any], core: Core) -> jax.Array:
@@ -140,6 +142,7 @@ def _clear(ref: Any, core: Core) -> None:
 
     def row(b: Scalar, _: None) -> None:
         @pl.when(core.refs["at"][b] == 0)
+        @jax.named_scope(BEGINS)
         def clear() -> None:
             ref[b] = jnp.zeros(ref.shape[1:], ref.dtype)
 

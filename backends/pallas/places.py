@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 import traceback
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 
+from ...dsl.model import ir as m
+from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
+from ...dsl.program.reads import fetched
+from ...dsl.report.chance import alone
 from ...dsl.source import Span
 from .tape import IDLE, starting
 
-LAYERS = "layers"
+LAYERS, BEGINS = "layers", "a row begins"
 _MARK = "while emitting: "
 # The compiler's location, which begins with an operation's scopes.
 _LOCATION = re.compile(r'loc\("[^"]*"\("([^"]*)"')
@@ -61,14 +66,34 @@ def tiles_scope(op: p.Attend) -> str:
     return f"tiles of {op.result}"
 
 
-def next_scope(op: p.Attend) -> str:
-    """Where a tile is started while another is at hand."""
-    return f"next tile of {op.result}"
+def next_scope(name: str) -> str:
+    """Where a cache's tile or a bank's expert is started while another is at hand; the result's or the bank's name."""
+    return f"next of {name}"
 
 
 def last_scope(op: p.Attend) -> str:
     """Where a row is done."""
     return f"last tile of {op.result}"
+
+
+def bank_scope(place: str) -> str:
+    """The beginning of the scopes of loops over the banks that a place mixes."""
+    return f"bank of {place}"
+
+
+def listed_scope(bank: str) -> str:
+    """The scope of the loops that list the chosen experts."""
+    return f"listed of {bank}"
+
+
+def expert_scope(bank: str) -> str:
+    """The scope of the loop over the chosen experts."""
+    return f"each of {bank}"
+
+
+def ways_scopes(bank: str) -> tuple[str, str]:
+    """The scopes of a product with an expert that a single row chose, and with one of several."""
+    return f"one row with {bank}", f"rows with {bank}"
 
 
 def trips(program: p.Program) -> dict[str, float]:
@@ -88,24 +113,57 @@ def trips(program: p.Program) -> dict[str, float]:
     return found
 
 
-def branches(program: p.Program) -> dict[str, float]:
-    """The same of small branches."""
-    found: dict[str, float] = {}
+def small(program: p.Program) -> dict[str, float]:
+    """The same of loops and branches of which the compiler may have made something else; in all that have the scope.
+
+    Routing is uniform, on the core with most experts.
+    """
+    found: dict[str, float] = defaultdict(float, {BEGINS: 0.0})
     for place, op in _ops(program.body, "step"):
-        if isinstance(op, p.Attend):
-            later = max(0, _tiles(op, program) - program.caches[op.ring].slots)
-            found[next_scope(op)] = program.times(place) * later
-            found[last_scope(op)] = program.times(place) * program.rows
+        times = program.times(place)
+        match op:
+            case p.Attend():
+                later = max(0, _tiles(op, program) - program.caches[op.ring].slots)
+                found[next_scope(op.result)] += times * later
+                found[last_scope(op)] += times * program.rows
+            case p.Route() | p.Experts():
+                bank = program.banks[op.bank]
+                chosen = fetched(program, bank)
+                if isinstance(op, p.Route):
+                    found[listed_scope(bank.name)] += times * chosen
+                else:
+                    found[expert_scope(bank.name)] += times * chosen
+                    found[next_scope(bank.name)] += times * max(0.0, chosen - bank.slots)
+            case p.ExpertDot():
+                bank = program.banks[op.bank]
+                share = alone(bank.count * program.schedule.ways(bank.axes), bank.top, program.rows)
+                for name, part in zip(ways_scopes(bank.name), (share, 1 - share), strict=True):
+                    found[name] += times * fetched(program, bank) * part
+            case p.Compute() | p.Put():
+                for node in walk(op.node):
+                    if isinstance(node, m.Call) and node.op == "mix":
+                        for name in ("score", "sum"):
+                            found[f"{bank_scope(place)}, {name}"] += _mixed(node, place, program)
     for starts in starting(program).values():
         for i, counts in enumerate(starts.counts):
             if len(counts) > 1:
                 found |= {starts.scope(i, rows): times for rows, times in counts.items() if rows != IDLE}
-    return found
+    return dict(found)
 
 
 def _tiles(op: p.Attend, program: p.Program) -> int:
-    """All rows' tiles in one layer."""
-    return program.rows * -(-program.schedule.context // program.caches[op.ring].tile)
+    """All rows' tiles in one layer; consecutive rows have one sequence."""
+    sequences = 1 if program.consecutive else program.rows
+    return sequences * -(-program.schedule.context // program.caches[op.ring].tile)
+
+
+def _mixed(node: m.Call, place: str, program: p.Program) -> float:
+    """Banks that are mixed in a step, all layers together."""
+    banks = node.args[0]
+    if not isinstance(banks, m.Slice):
+        return 0.0  # all of them: a loop between constants
+    layers = program.layers_of(place) if program.times(place) > 1 or place in program.instance.model.parts else (None,)
+    return sum(float(program.instance.number(banks.stop, layer)) for layer in layers)
 
 
 def mark(error: Exception, name: str) -> None:

@@ -11,7 +11,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from ...dsl.program import ir as p
-from . import transfers
+from . import places, transfers
 from .core import Core, following
 from .evaluate import evaluate
 from .ops.expert_dot import expert_dot as multiply
@@ -27,7 +27,8 @@ def route(op: p.Route, core: Core) -> None:
     bias = evaluate(op.call.args[1], core)
     weights, chosen = choose(core.refs[op.scores][...], bias, **scalars)
     core.refs[op.weights][...] = weights
-    list_chosen(chosen, _first(bank, core), bank.count, core.refs[f"list of {bank.name}"])
+    list_ = core.refs[f"list of {bank.name}"]
+    list_chosen(chosen, _first(bank, core), bank.count, list_, places.listed_scope(bank.name))
 
 
 def _first(bank: p.Bank, core: Core) -> Scalar:
@@ -50,12 +51,13 @@ def experts(op: p.Experts, core: Core, emit: Callable[[Sequence[p.Op], Core], No
         result[...] += weight * core.refs[op.value][...]
 
         @pl.when(i + bank.slots < total)
+        @jax.named_scope(places.next_scope(bank.name))
         def _() -> None:
             transfers.fetch_expert(bank, i + bank.slots, slot, core)
 
         return following(slot, bank.slots)
 
-    lax.fori_loop(0, total, one, jnp.int32(0))
+    lax.fori_loop(0, total, jax.named_scope(places.expert_scope(bank.name))(one), jnp.int32(0))
 
 
 def _alone(weight: jax.Array, core: Core) -> jax.Array | None:
@@ -73,7 +75,8 @@ def expert_dot(op: p.ExpertDot, core: Core) -> None:
     slot = core.refs[bank.name].at[core.slot]
     name = bank.layout.products[op.product].name
     x, native = core.refs[op.operand][...], _has_float4(core)
-    core.refs[op.result][...] = multiply(x, slot, bank.layout, name, native, core.alone)
+    scopes = places.ways_scopes(bank.name)
+    core.refs[op.result][...] = multiply(x, slot, bank.layout, name, native, core.alone, scopes)
 
 
 def _has_float4(core: Core) -> bool:

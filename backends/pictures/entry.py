@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from ...dsl.program import ir as p
+from ..pallas.kept import kept
 from ..timeline.summary import Prediction, predict
 from . import perfetto
 from .memory import memory
@@ -15,7 +16,7 @@ from .timeline import timeline
 
 def draw(program: p.Program, position: int | None, kinds: Collection[str]) -> dict[str, str]:
     """The texts of files, by kind: `svg`, VMEM over the step above a timeline; `trace`, for Perfetto; `html`."""
-    made = predict(program, position, savings=False)
+    made = predict(program, position, savings=False, bundles=kept(program))
     return {kind: _KINDS[kind](made) for kind in kinds}
 
 

@@ -56,7 +56,7 @@ def page(made: Prediction) -> str:
         f"<style>\n{_STYLE}{svg.style()}\n</style></head><body>",
         f"<h1>{escape(title)}</h1>",
         f"<p>{schedule.target.name} {'x'.join(map(str, schedule.topology))}, one of {schedule.cores} cores, context "
-        f"{schedule.context}, position {made.position}. Times are predicted; compute is estimated by op.</p>",
+        f"{schedule.context}, position {made.position}. Times are predicted; compute is {made.compute}.</p>",
         _figures(made, counted),
         *(f"<figure>{svg.inline(drawing)}</figure>" for drawing in pictures),
         '<div class="columns"><section>',

@@ -14,6 +14,7 @@ from ...dsl.program import ir as p
 from ...dsl.program.exchange import Exchange
 from ...dsl.program.expert_layout import ExpertProduct
 from ...dsl.program.tiles import ROW_BYTES
+from ...dsl.report.chance import alone
 from .figures import TILE, Machine
 
 SUBLANES, LANES = 8, 128
@@ -23,14 +24,17 @@ _STORE = 8.0  # a statement's way through memory
 # An op's bundles: so many, and so many for each register of its value.
 _ELEMENT: dict[str, tuple[float, float]] = {
     "exp": (8, 1.0), "tanh": (12, 2.5), "sigmoid": (12, 2.0), "silu": (12, 2.5), "softplus": (20, 4.0),
-    "sqrt": (8, 1.0), "div": (8, 1.5), "pow": (8, 1.0), "rms_norm": (110, 1.0), "l2_norm": (70, 1.0),
+    "sqrt": (8, 1.0), "div": (8, 1.5), "pow": (8, 1.0), "rms_norm": (40, 0.4), "l2_norm": (70, 1.0),
     "rope": (40, 3.0), "causal_conv": (30, 4.0), "softmax": (120, 3.0), "heads": (10, 1.0), "flat": (10, 1.0),
     "split": (10, 0.5), "concat": (10, 0.5),
 }  # fmt: skip
 _PLAIN = (2.0, 0.5)
 _HEAD_STEP = 3.4  # bundles for each register of a head's state in the delta rule
-_MIXED = 1.5  # bundles for each register of a bank that is read
-_ROUTE, _ROUTE_ROW = 500.0, 250.0
+_MIXED = 3.3  # bundles for each register of a stream that is mixed with banks
+_BANK, _BANK_REGISTER = 45.0, 1.95  # of a bank, which is read for its weight and for the sum
+_ROUTE, _ROUTE_ROW = 500.0, 150.0
+_ATTEND, _ATTEND_ROW = 60.0, 30.0
+_ATTENDED = 256 * LANES  # numbers of a block of keys or values
 
 
 def registers(shape: tuple[int, ...]) -> int:
@@ -58,22 +62,22 @@ def expert_dot(product: ExpertProduct, codec: str, rows: int, machine: Machine) 
     bundles = machine.tile[bits].value
     if codec == "mxfp4":
         bundles += machine.code_row.value * (rows - 1)
-    return weights / TILE * bundles + 60
+    return weights / TILE * bundles + 20
+
+
+def expert_sum(shape: tuple[int, ...]) -> float:
+    """What an expert made is added to the others', by the rows' weights."""
+    return 20 + 0.5 * registers(shape)
 
 
 def chosen_dot(bank: p.Bank, number: int, program: p.Program, machine: Machine) -> float:
-    """The same as kernels do it: an expert that a single row chose is multiplied for that one alone.
-
-    Were routing uniform, an expert that one row chose is missed by every other with probability 1 - top / experts.
-    """
+    """The same as kernels do it: an expert that a single row chose is multiplied for that one alone."""
     product, codec = bank.layout.products[number], bank.layout.codec
     every = expert_dot(product, codec, program.rows, machine)
     if program.rows == 1 or program.instance.working == "f32" or codec != "mxfp4":
         return every
-    rows, share = program.rows, bank.top / (bank.count * program.schedule.ways(bank.axes))
-    distinct = (1 - (1 - share) ** rows) / share  # experts, in units of those that one row chooses
-    alone = rows * (1 - share) ** (rows - 1) / distinct
-    return BRANCH + alone * expert_dot(product, codec, 1, machine) + (1 - alone) * every
+    share = alone(bank.count * program.schedule.ways(bank.axes), bank.top, program.rows)
+    return BRANCH + share * expert_dot(product, codec, 1, machine) + (1 - share) * every
 
 
 def compute(op: p.Compute | p.Put, program: p.Program, layer: int | None) -> float:
@@ -98,13 +102,14 @@ def _node(node: m.Node, program: p.Program, layer: int | None) -> float:
 
 
 def _mix(node: m.Call, shape: tuple[int, ...], program: p.Program, layer: int | None) -> float:
-    """Banks that are used are read twice: for their weights, and for the sum."""
+    """Banks that are used are read twice; one row alone fills its registers."""
     banks, count = node.args[0], 0.0
     if isinstance(banks, m.Slice):
         count = program.instance.number(banks.stop, layer)
     elif isinstance(banks, m.StateRef):
         count = program.buffers[banks.name].shape[0]
-    return 250 + (count + 1) * 2 * _MIXED * registers((program.rows, *shape))
+    row = (-(-shape[-1] // LANES), LANES) if program.rows == 1 else (program.rows, *shape)
+    return _MIXED * registers(row) + count * (_BANK + _BANK_REGISTER * registers(row))
 
 
 def route(program: p.Program, bank: p.Bank) -> float:
@@ -112,20 +117,16 @@ def route(program: p.Program, bank: p.Bank) -> float:
     return _ROUTE + _ROUTE_ROW * program.rows + bank.count / 32
 
 
-def attend_tile(ring: p.CacheRing, program: p.Program, machine: Machine) -> float:
+def attend_tile(op: p.Attend, program: p.Program, machine: Machine) -> float:
     """One tile of a cache: scores, the running softmax, the values' sum. Latents are keys and values."""
-    sizes = [2 * prod(program.buffers[name].shape[1:]) for name in ring.buffers]
-    pushed = sum(sizes) + (sizes[0] if _latent(program, ring) else 0)
-    return machine.attend.value + pushed / TILE * machine.tile[16].value
-
-
-def _latent(program: p.Program, ring: p.CacheRing) -> bool:
-    return len(program.buffers[ring.buffers[0]].shape) == 3
+    sizes = [prod(program.buffers[name].shape[1:]) for name in program.caches[op.ring].buffers]
+    numbers = sum(sizes) + (sizes[0] if len(op.queries) > 1 else 0)
+    return machine.attend.value * numbers / _ATTENDED
 
 
 def attend_row(program: p.Program) -> float:
-    """A row's own entry, and its result."""
-    return 120.0 * program.rows
+    """Each row's own entry, and its result."""
+    return _ATTEND + _ATTEND_ROW * program.rows
 
 
 def send(made: Exchange, phase: int = 0) -> float:

@@ -19,7 +19,7 @@ class Machine:
     A phase of messages between chips takes at least `chip_latency`; longer ones take `chip_setup` and their bytes over
     the busiest link, of which a core has `link_rate` each way. `sibling` is the other core of the chip.
     A product's bundles are counted for each `TILE` of weights, `tile` by the bits of an element; four-bit codes by
-    rows, the first and each further one. An attention tile takes `attend` and its products.
+    rows, the first and each further one. Attention takes `attend` for 256 positions of 128 channels of keys or values.
     """
 
     target: str
@@ -69,8 +69,8 @@ def machine(target: Target) -> Machine:
     for name, clock, source, links, note, tile in _ROWS:
         if name == target.name:
             found = {bits: Figure(value, _BUNDLES if bits in (16, 8, 4) else _GUESS) for bits, value in tile.items()}
-            code_row = Figure(143.0, f"946 bundles a MiB of codes at 8 rows, 545 at one: {_BUNDLES}")
-            attend = Figure(130.0, f"158 to 192 bundles for 256 positions of 256 channels: {_BUNDLES}")
+            code_row = Figure(104.0, f"1715 at eight rows, 1142 at one, for an expert of 1.97 MiB: {_BUNDLES}")
+            attend = Figure(40.0, f"608 bundles for 1024 positions of 512, 369 for 256 of 1152: {_BUNDLES}")
             latency, setup, link, near, near_rate = _links(links, note)
             return Machine(name, target.hbm_rate, _HBM_LATENCY, Figure(clock, source), latency, setup, link, near,
                            near_rate, found, code_row, attend)  # fmt: skip

@@ -94,11 +94,13 @@ def tiles(op: p.StartTiles | p.Attend, state: State) -> Iterator[Action]:
         return
     yield state.run(costs.attend_row(program), "attend")
     for i in range(total):
+        state.begin("tiles")
         for cache, _ in sizes:
             yield Await(state.where("cache"), (cache, layer, i), "cache")
-        yield state.run(costs.attend_tile(ring, program, state.machine), "attend", "mxu")
+        yield state.run(costs.attend_tile(op, program, state.machine), "attend", "mxu")
         if i + ring.slots < total:
             yield from start(i + ring.slots)
+    state.loop = ""
 
 
 def experts(op: p.Fetch | p.Experts | p.Route, state: State, body: Walk) -> Iterator[Action]:
@@ -123,11 +125,13 @@ def experts(op: p.Fetch | p.Experts | p.Route, state: State, body: Walk) -> Iter
             yield from start(i)
         return
     for i in range(total):
+        state.begin("experts")
         yield Await(state.where(name), (bank.name, layer, i), "expert")
         yield from body(op.body, state)
-        yield state.run(3 * costs.registers(program.buffers[op.result].shape) + 20, name)
+        yield state.run(costs.expert_sum(program.buffers[op.result].shape), name)
         if i + bank.slots < total:
             yield from start(i + bank.slots)
+    state.loop = ""
 
 
 def look_up(op: p.Lookup, state: State) -> Iterator[Action]:

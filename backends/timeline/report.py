@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...dsl.program import ir as p
+from ..pallas.kept import kept
 from .summary import predict
 from .words import record, words
 
 
 def report(program: p.Program, position: int | None = None) -> tuple[str, dict[str, Any]]:
     """The prediction of a Program's step in words, and as data."""
-    made = predict(program, position)
+    made = predict(program, position, bundles=kept(program))
     return words(made), record(made)

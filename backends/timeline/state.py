@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
 from attrs import define, field
 
 from ...dsl.program import ir as p
 from .actions import Run, Where
+from .counted import Group, always, group
 from .figures import Machine
 
 
@@ -14,7 +18,9 @@ class State:
     """`index` counts the runs of parts, and a bank's experts of the layer at hand; `owed` its fractions of experts.
 
     `tapes` are each ring's transfers, product and tape rows, `started` and `waited` how many of them; `saves` are
-    entries that leave their slots; `bundles` what statements take.
+    entries that leave their slots; `bundles` what statements take. `loop` is the one that runs, if its length is not
+    the Program's; `spent` are estimated bundles by place and loop, `rounds` iterations of loops, and `factors` what
+    estimates are multiplied by.
     """
 
     program: p.Program
@@ -29,6 +35,14 @@ class State:
     index: dict[str, int] = field(factory=dict)
     owed: dict[str, float] = field(factory=dict)
     bundles: dict[int, float] = field(factory=dict)
+    loop: str = ""
+    spent: dict[Group, float] = field(factory=lambda: defaultdict(float))
+    rounds: Counter[Group] = field(factory=Counter)
+    factors: Mapping[Group, float] = field(factory=dict)
+    always: frozenset[str] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.always = always(self.program)
 
     def where(self, what: str) -> Where:
         """The place of an action."""
@@ -36,4 +50,15 @@ class State:
 
     def run(self, bundles: float, what: str, unit: str = "vpu") -> Run:
         """So many bundles."""
-        return Run(self.where(what), bundles / self.machine.clock.value, unit)
+        return Run(self.where(what), self.seconds(bundles), unit)
+
+    def seconds(self, bundles: float, times: int = 1) -> float:
+        """How long they take; so many `times` in a step's course at once."""
+        key = group(self.place, self.loop, self.always)
+        self.spent[key] += bundles * times
+        return bundles * self.factors.get(key, 1.0) / self.machine.clock.value
+
+    def begin(self, loop: str) -> None:
+        """An iteration of a loop."""
+        self.loop = loop
+        self.rounds[self.place, loop] += 1

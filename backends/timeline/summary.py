@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from attrs import evolve, frozen
 
 from ...dsl.program import ir as p
+from ..pallas.bundles import Bundles
 from .actions import Action, Await, Collect
+from .counted import Counted
 from .figures import Machine, machine
 from .simulate import Span, Trace, simulate
-from .unroll import unroll
+from .unroll import count, unroll
 
 _MOST = 12  # waits of which it is simulated what they cost
 _FULL = 0.85  # of a part's time that HBM is busy, from which on HBM bounds it
@@ -65,9 +67,10 @@ class Stall:
 
 @frozen
 class Prediction:
-    """A step of `rows` rows, each at `position`; predicted, with compute estimated by op.
+    """A step of `rows` rows, each at `position`; predicted.
 
-    `floor` is the time of its bytes at the full rate. `parts` are places, `layers` kinds of layers.
+    `counts` are places that take the bundles which the compiler scheduled; others are estimated by op. `floor` is the
+    time of its bytes at the full rate. `parts` are places, `layers` kinds of layers.
     """
 
     program: p.Program
@@ -81,6 +84,12 @@ class Prediction:
     layers: tuple[Share, ...]
     stalls: tuple[Stall, ...]
     trace: Trace
+    counts: tuple[Counted, ...] = ()
+
+    @property
+    def compute(self) -> str:
+        """Where the time of computing comes from."""
+        return "counted from the compiler's schedule" if self.counts else "estimated by op"
 
     @property
     def used(self) -> float:
@@ -88,19 +97,25 @@ class Prediction:
         return self.floor / self.step
 
 
-def predict(program: p.Program, position: int | None = None, savings: bool = True) -> Prediction:
-    """Simulate a step; rows have `position` earlier tokens, by default and at most what the context has room for."""
+def predict(
+    program: p.Program, position: int | None = None, savings: bool = True, bundles: Bundles | None = None
+) -> Prediction:
+    """Simulate a step; rows have `position` earlier tokens, by default and at most what the context has room for.
+
+    `bundles` are those that were counted of the Program's kernel, if they were.
+    """
     made = machine(program.schedule.target)
     most = program.schedule.context - 1
     at = most if position is None else min(position, most)
-    actions = list(unroll(program, made, at))
+    counts = count(program, made, at, bundles) if bundles is not None else ()
+    actions = list(unroll(program, made, at, counts))
     trace = simulate(actions, made)
     stalls = _stalls(trace)
     if savings:
         stalls = [_tried(stall, actions, trace, made) if i < _MOST else stall for i, stall in enumerate(stalls)]
         stalls.sort(key=lambda stall: -(stall.saves or 0.0))
     return Prediction(program, made, at, trace.step, trace.bytes / made.hbm_rate.value, trace.bytes, trace.busy,
-                      _parts(program, trace), _layers(program, trace), tuple(stalls), trace)  # fmt: skip
+                      _parts(program, trace), _layers(program, trace), tuple(stalls), trace, counts)  # fmt: skip
 
 
 def _parts(program: p.Program, trace: Trace) -> tuple[Share, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from ...dsl.model import ir as m
@@ -10,16 +10,33 @@ from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
 from ...dsl.program.work import collective
 from ...dsl.schedule.targets import BYTES
+from ..pallas.bundles import Bundles
 from . import costs, moving
 from .actions import Action, Await, Collect, Issue, Post
+from .counted import Counted, compared
 from .figures import Machine
 from .links import phases
 from .state import State
 
 
-def unroll(program: p.Program, machine: Machine, position: int) -> Iterator[Action]:
-    """Every action of a step, with `position` earlier tokens in each row's caches."""
+def unroll(program: p.Program, machine: Machine, position: int, counts: Sequence[Counted] = ()) -> Iterator[Action]:
+    """Every action of a step, with `position` earlier tokens in each row's caches.
+
+    Places of `counts` take the bundles that were counted, spread over what they do as it is estimated by op.
+    """
+    yield from _all(State(program, machine, position, factors={(x.place, x.loop): x.factor for x in counts}))
+
+
+def count(program: p.Program, machine: Machine, position: int, found: Bundles) -> tuple[Counted, ...]:
+    """What was counted of each place, beside its estimate."""
     state = State(program, machine, position)
+    for _ in _all(state):
+        pass
+    return compared(program, found, state.spent, state.rounds)
+
+
+def _all(state: State) -> Iterator[Action]:
+    program = state.program
     for ring in program.rings:
         state.tapes[ring] = [
             (name, rows) for name, _ in program.transfers(ring) for rows in program.products[name].tiling.transfers
@@ -76,7 +93,8 @@ def _exchange(op: p.Send | p.Receive, state: State) -> Iterator[Action]:
         yield state.run(costs.send(made), f"send {name}")
         yield Post(state.where(name), name, phases(program, exchange, state.machine))
         return
-    yield Collect(state.where(name), name, costs.between(made) / state.machine.clock.value)
+    between = state.seconds(costs.between(made), len(made.phases))
+    yield Collect(state.where(name), name, between)
 
 
 def _other(op: p.Op, state: State) -> Iterator[Action]:
@@ -102,7 +120,7 @@ def _other(op: p.Op, state: State) -> Iterator[Action]:
             if op.exchange is not None:
                 exchange = program.exchanges[op.exchange]
                 yield Post(state.where("ids"), "ids", phases(program, exchange, machine))
-                yield Collect(state.where("ids"), "ids", 60 / machine.clock.value)
+                yield Collect(state.where("ids"), "ids", state.seconds(60))
         case p.Emit():
             buffer = program.buffers[op.buffer]
             yield Issue(state.where(op.output), op.output, prod(buffer.shape) * BYTES[buffer.dtype], op.output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...dsl.program.words import table
+from .counted import Counted
 from .figures import sources
 from .summary import Prediction, Share, Stall
 
@@ -12,13 +13,15 @@ _MOST = 12
 KINDS = {"tape": "the tape", "copy": "a copy", "cache": "a cache's tiles", "expert": "an expert", "row": "a row",
           "output": "an output", "link": "messages"}  # fmt: skip
 
+LOOPS = {"tiles": "a cache's tile", "experts": "an expert"}
+
 
 def words(made: Prediction) -> str:
     """The whole text, which ends without a newline; all times are predicted."""
     program = made.program
     head = f"`{program.schedule.name}` of `{program.schedule.model.name}`, {program.rows} row{'s' * (program.rows > 1)}"
     lines = [
-        f"{head} at position {made.position}: {made.step * 1e3:.3f} ms a step, predicted; compute estimated by op",
+        f"{head} at position {made.position}: {made.step * 1e3:.3f} ms a step, predicted; compute {made.compute}",
         f"  {made.bytes / 1e9:.3f} GB take {made.floor * 1e3:.3f} ms at {made.machine.hbm_rate.value / 1e12:.3g} TB/s: "
         f"{made.used:.1%} used; HBM is idle for {(made.step - made.busy) * 1e3:.3f} ms",
         "",
@@ -28,6 +31,8 @@ def words(made: Prediction) -> str:
         "parts, us each",
         *_shares(made.parts, True),
     ]
+    if made.counts:
+        lines += ["", "bundles each, as counted and as they would be estimated", *_counts(made.counts)]
     if made.stalls:
         lines += ["", "where the core waits, us a step; `saves` if all of it were overlapped", *_stalls(made.stalls)]
     if found := suggestions(made):
@@ -44,6 +49,14 @@ def _shares(shares: tuple[Share, ...], moved: bool) -> list[str]:
         size = [f"{share.bytes / share.runs / 1e6:.2f}"] if moved else []
         rows.append((share.name, str(share.runs), each[0], *size, *each[1:], share.bound))
     return [f"  {line}" for line in table(rows, right=range(1, len(rows[0]) - 1))]
+
+
+def _counts(counts: tuple[Counted, ...]) -> list[str]:
+    rows = [("", "counted", "estimated", "off by")]
+    for x in counts:
+        name = f"{x.place}, {LOOPS[x.loop]}" if x.loop else x.place
+        rows.append((name, f"{x.counted:.0f}", f"{x.estimated:.0f}", f"{x.estimated / x.counted - 1:+.0%}"))
+    return [f"  {line}" for line in table(rows, right=(1, 2, 3))]
 
 
 def _stalls(stalls: tuple[Stall, ...]) -> list[str]:
@@ -97,7 +110,9 @@ def record(made: Prediction, figures: bool = True) -> dict[str, Any]:
         "rows": program.rows,
         "position": made.position,
         "predicted": True,
-        "compute": "estimated by op",
+        "compute": made.compute,
+        "bundles": [{"place": x.place, "loop": x.loop, "counted": x.counted, "estimated": x.estimated}
+                    for x in made.counts],
         "step_seconds": made.step,
         "floor_seconds": made.floor,
         "bytes": made.bytes,

@@ -23,9 +23,10 @@ ABOUT = """\
 Print the Program of each schedule, for each number of rows: what a step reads and
 writes, buffers, rings and their tapes, products, collectives, and all that happens,
 in order. Bytes are exact, times predicted; both are those of one core. With --time, how
-long the step takes by a simulation of it, where the core waits and for what. With --svg,
---html or --trace, the same as files to look at; of several Programs, each has a file, with
-the schedule and the rows added to its name.
+long the step takes by a simulation of it, where the core waits and for what; computing
+takes the bundles that `mks compile` counted of the same Program, or else what is estimated
+by op. With --svg, --html or --trace, the same as files to look at; of several Programs,
+each has a file, with the schedule and the rows added to its name.
 """
 GROUP = "mks.timelines"
 EXAMPLES = """\

@@ -11,6 +11,12 @@ def distinct(experts: int, top: int, rows: int) -> float:
     return experts * (1 - (1 - top / experts) ** rows)
 
 
+def alone(experts: int, top: int, rows: int) -> float:
+    """Of the distinct experts of `rows` tokens, the part that a single one chose."""
+    missed = 1 - top / experts
+    return rows * (top / experts) * missed ** (rows - 1) / (1 - missed**rows)
+
+
 @cache
 def largest_group(experts: int, groups: int, chosen: int) -> float:
     """Expected number of chosen experts in the group that has most, of `chosen` drawn without repetition."""

@@ -15,9 +15,10 @@ from typing import Any
 
 from attrs import asdict
 
-from ...backends.pallas.ahead import save, versions
+from ...backends.pallas.ahead import save
 from ...backends.pallas.bundles import Bundles
 from ...backends.pallas.compiling import Step
+from ...backends.pallas.kept import versions
 from ...dsl.program import ir as p
 from ...dsl.program.bill import Bill, Line, bill
 from ...dsl.program.reads import reads

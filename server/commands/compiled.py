@@ -84,7 +84,7 @@ class Compiled:
         `devices` are the host's TPUs. Raises `MksError`: E508 for each thing in which the step differs from what is
         served, or from the versions that are installed here, and E509 where this host has not the TPUs.
         """
-        from ...backends.pallas.ahead import versions
+        from ...backends.pallas.kept import versions
         from ...backends.pallas.loaded import unfit_host
         from ...backends.pallas.machine import attached
         from .artifact import identity

@@ -94,6 +94,20 @@ def choice(kinds, counts, x, tape, out):
     lax.while_loop(lambda at: counts[at] > 0, search, 0)
 
 
+def twice(kinds, counts, x, tape, out):
+    """Two loops of one scope, as often as numbers say, and one between constants of the same scope."""
+    out[...] = x[...]
+
+    def piece(i, carry):
+        with jax.named_scope("piece"):
+            halve(out)
+        return carry
+
+    for i in range(2):
+        lax.fori_loop(0, counts[i], piece, 0)
+    lax.fori_loop(0, 3, piece, 0)
+
+
 def ring(kinds, counts, x, tape, out, tiles, held, sums, cached, sems, cache_sem):
     """Layers of two kinds that read weights through a ring, and a cache tile by tile."""
 
@@ -157,7 +171,7 @@ SCRATCH = [
 ]  # fmt: skip
 KERNELS = {
     "straight": straight, "ten": partial(loop, 10), "thousand": partial(loop, 1000), "nested": nested,
-    "choice": choice, "ring": ring,
+    "choice": choice, "twice": twice, "ring": ring,
 }  # fmt: skip
 TOPOLOGIES = {"v5e": (1, 1), "v6e": (1, 1), "v5p": (1, 1, 1), "tpu7x": (1, 1, 1)}
 

@@ -36,6 +36,7 @@ def expert_dot(
     which: str,
     float4: bool = True,
     alone: jax.Array | int | None = None,
+    scopes: tuple[str, str] = ("alone", "together"),
 ) -> jax.Array:
     """`x` `[B, inputs]` times a product's matrix in `ref`: f32 `[B, outputs]`, the outputs as the tiling pads them.
 
@@ -43,7 +44,7 @@ def expert_dot(
     are exact and sums are f32. `float4` says whether the target has that type, as TPU7x has.
 
     `alone` is the only row whose product is wanted, which takes less time: other rows of the result are zero then, and
-    the wanted one has the same bits. If it is negative all rows are wanted.
+    the wanted one has the same bits. If it is negative all rows are wanted. `scopes` name the two.
     """
     if alone is None or x.shape[0] == 1:
         return _every(x, ref, layout, which, float4)
@@ -54,7 +55,10 @@ def expert_dot(
         only = jnp.sum(jnp.where(row, x.astype(jnp.float32), 0.0), axis=0, keepdims=True).astype(x.dtype)
         return jnp.where(row, _every(only, ref, layout, which, float4), 0.0)
 
-    return lax.cond(alone >= 0, one, lambda: _every(x, ref, layout, which, float4))
+    def every() -> jax.Array:
+        return _every(x, ref, layout, which, float4)
+
+    return lax.cond(alone >= 0, *(jax.named_scope(name)(way) for name, way in zip(scopes, (one, every), strict=True)))
 
 
 def _every(x: jax.Array, ref: Ref, layout: ExpertLayout, which: str, float4: bool) -> jax.Array:

@@ -17,11 +17,13 @@ _CHAINS = 4
 type _Pieces = list[jax.Array]
 
 
-def mix(banks: jax.Ref, x: jax.Array, folded: jax.Array, *, eps: float, used: jax.Array | int) -> jax.Array:
+def mix(
+    banks: jax.Ref, x: jax.Array, folded: jax.Array, *, eps: float, used: jax.Array | int, scope: str = "bank"
+) -> jax.Array:
     """`banks [n, B, d]` in VMEM, bf16 or f32, `x [B, d]` and `folded [1, d]`, to `[B, d]`.
 
     A vector's score is its product with `folded` over its root mean square. Of the banks the first `used` take part;
-    others are not read.
+    others are not read. `scope` is a named scope of what is done for each of them.
     """
     n, b, d = banks.shape
     own, factors = _pieces(x), _pieces(jnp.broadcast_to(folded, x.shape))
@@ -33,7 +35,7 @@ def mix(banks: jax.Ref, x: jax.Array, folded: jax.Array, *, eps: float, used: ja
         product, square = (jnp.expand_dims(each, axis) for each in _sums(_bank(banks, i), factors, b))
         return jnp.where(place == i, product, so_far[0]), jnp.where(place == i, square, so_far[1])
 
-    product, square = lax.fori_loop(0, used, see, (none, none))
+    product, square = lax.fori_loop(0, used, jax.named_scope(f"{scope}, score")(see), (none, none))
     # Sums across lanes take long, but those of all banks together no longer than one.
     scores = jnp.where(place < used, _scores(product, square, d, eps), -jnp.inf)
     own_score = _scores(*_sums(own, factors, b), d, eps)
@@ -46,7 +48,8 @@ def mix(banks: jax.Ref, x: jax.Array, folded: jax.Array, *, eps: float, used: ja
         weight = jnp.sum(jnp.where(place == i, weights, 0.0), axis)
         return [old + piece * _wide(weight, piece) for old, piece in zip(so_far, _bank(banks, i), strict=True)]
 
-    return _whole(lax.fori_loop(0, used, blend, [piece * _wide(own_weight, piece) for piece in own]), b, d)
+    blended = jax.named_scope(f"{scope}, sum")(blend)
+    return _whole(lax.fori_loop(0, used, blended, [piece * _wide(own_weight, piece) for piece in own]), b, d)
 
 
 def _by_rows(b: int, d: int) -> bool:

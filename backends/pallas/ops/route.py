@@ -166,11 +166,13 @@ def _ranks(row: jax.Array, index: jax.Array, index_column: jax.Array) -> jax.Arr
     return jnp.sum(jnp.where(before, 1.0, 0.0), axis=0, keepdims=True)
 
 
-def list_chosen(chosen: jax.Array, first: jax.Array | int, count: int, ids: jax.Ref) -> jax.Array:
+def list_chosen(
+    chosen: jax.Array, first: jax.Array | int, count: int, ids: jax.Ref, scope: str = "listed"
+) -> jax.Array:
     """Write which of the `count` experts from `first` on are chosen by any row of int32 `chosen [B, n]`.
 
     To int32 `ids [count + 1]` in SMEM: how many, and then their numbers less `first`, ascending; returns how many. What
-    stands after them is not written.
+    stands after them is not written. `scope` is a named scope of what is done for each.
     """
     skipped, found = first >> _WORD_BITS, jnp.int32(0)
     words = _words(chosen, first, count)
@@ -184,7 +186,7 @@ def list_chosen(chosen: jax.Array, first: jax.Array | int, count: int, ids: jax.
             ids[found + 1] = start + next
             return left ^ lax.shift_right_logical(jnp.int32(-(2**31)), next), found + 1
 
-        _, found = lax.while_loop(lambda state: state[0] != 0, one, (word, found))
+        _, found = lax.while_loop(lambda state: state[0] != 0, jax.named_scope(scope)(one), (word, found))
     ids[0] = found
     return found
 

@@ -14,6 +14,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec
 
 from mks.backends.pallas import ahead
+from mks.backends.pallas.kept import versions
 from mks.dsl.diagnostics import MksError
 from mks.dsl.schedule.targets import targets
 
@@ -192,5 +193,5 @@ def test_saved_programs(tmp_path):
 
 def test_versions():
     """A compiled program's versions are known."""
-    assert set(ahead.versions()) == {"jax", "jaxlib", "libtpu"}
-    assert all(text[0].isdigit() for text in ahead.versions().values())
+    assert set(versions()) == {"jax", "jaxlib", "libtpu"}
+    assert all(text[0].isdigit() for text in versions().values())

@@ -28,7 +28,7 @@ def dumped(folder: Path, target: str, *names: str) -> Path:
 def schedules(tmp_path_factory) -> Path:
     """The schedules of all kernels, for v7x."""
     folder = tmp_path_factory.mktemp("schedules")
-    return dumped(folder, "tpu7x", "straight", "ten", "thousand", "nested", "choice", "ring")
+    return dumped(folder, "tpu7x", "straight", "ten", "thousand", "nested", "choice", "twice", "ring")
 
 
 def text(folder: Path, kernel: str, which: str = "plain") -> str:
@@ -105,6 +105,19 @@ def test_branches(schedules):
     assert every.total - some.total == saved
 
 
+def test_what_may_be_a_loop_or_a_branch(schedules):
+    """Regions of one scope share what is said of it; a loop between constants counts itself."""
+    found = count(schedules, {"search": 4}, "choice", {"sines": 10, "absent": 1000})
+    every = count(schedules, {"search": 4}, "choice")
+    shared = count(schedules, kernel="twice", small={"piece": 20})
+
+    own = {row.name: row.bundles for row in every.rows}
+    assert every.total - found.total == 6 * own["sines"]
+    loops = [row for row in shared.rows if row.name == "piece"]
+    assert [row.times for row in loops] == [10, 10, 3]
+    assert shared.total == shared.static + sum((row.times - 1) * row.bundles for row in loops)
+
+
 def test_layers_with_a_ring(schedules):
     """Everything at once: layers of two kinds, a ring of tiles with waits, a cache of as many tiles as are said."""
     full, tiles = 16, 32
@@ -127,6 +140,8 @@ def test_what_cannot_be_counted(schedules):
     """A loop that nobody knows the count of, a name that is nowhere or nothing, and a kernel that is not there."""
     for trips, kernel, message in (
         ({}, "ring", r"\(cache\) has no constant count"),
+        ({}, "twice", r"\(piece\) has no constant count"),
+        ({"piece": 20}, "twice", "`piece` begins in 3 regions"),
         ({"cache": 1, "halls": 1}, "ring", "no loop or branch begins a scope `halls`"),
         ({"layer": 1, "norm": 1}, "ring", "`norm`"),
         ({}, "absent", "there are: none"),

@@ -149,7 +149,7 @@ def test_a_ring_of_any_depth_is_answered_at_once() -> None:
 
 def test_a_model_that_does_not_fit_hbm_is_refused() -> None:
     """Kimi K3 on four chips."""
-    edits = (("target tpu7x 2x2x4 ", "target tpu7x 2x2x1 "), ("mesh ep = 4, tp = 8", "mesh ep = 2, tp = 4"))
+    edits = (("target tpu7x 2x2x4 ", "target tpu7x 2x2x1 "), ("mesh ep = 2, tp = 16", "mesh ep = 2, tp = 4"))
     _, sink = reported("kimi_k3", *edits)
     assert "E302" in [d.code for d in sink.found]
 

@@ -1,0 +1,89 @@
+"""Bundles that the compiler scheduled, counted by place, in the place of those estimated by op."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from attrs import frozen
+
+from ...dsl.program import ir as p
+from ..pallas.bundles import Bundles
+from ..pallas.places import LAYERS, expert_scope, part_scope, tiles_scope
+
+# A place and the loop in it whose length is not the Program's: over a cache's `tiles`, over `experts`, or none.
+type Group = tuple[str, str]
+
+
+@frozen
+class Counted:
+    """Bundles of one run of a place, or of one iteration of its loop: as counted, and as estimated by op."""
+
+    place: str
+    loop: str
+    counted: float
+    estimated: float
+
+    @property
+    def factor(self) -> float:
+        """What the estimate is multiplied by."""
+        return self.counted / self.estimated
+
+
+def group(place: str, loop: str, always: frozenset[str]) -> Group:
+    """Where a place's bundles are counted: parts that every layer runs have no branch in the loop over layers."""
+    return (LAYERS if place in always and not loop else place, loop)
+
+
+def always(program: p.Program) -> frozenset[str]:
+    """The parts that every layer runs, so that no branch chooses them."""
+    choices = [choice for op in program.body if isinstance(op, p.Layers) for choice in op.choices]
+    return frozenset(choice.bodies[0][0] for choice in choices if len(choice.bodies) == 1 and program.always(choice))
+
+
+def compared(
+    program: p.Program, found: Bundles, spent: Mapping[Group, float], rounds: Mapping[Group, float]
+) -> tuple[Counted, ...]:
+    """Each place's bundles; `spent` are those estimated in a step, `rounds` how often loops of unknown length ran."""
+    counted = _counted(program, found)
+    result = []
+    for key, estimated in spent.items():
+        place, loop = key
+        times = rounds.get(key, 0) if loop else _times(program, place)
+        if key in counted and times and estimated:
+            result.append(Counted(place, loop, counted[key], estimated / times))
+    return tuple(result)
+
+
+def _times(program: p.Program, place: str) -> int:
+    return len(program.layer_parts) if place == LAYERS else program.times(place)
+
+
+def _counted(program: p.Program, found: Bundles) -> dict[Group, float]:
+    """Bundles of a run of each place, or of an iteration of its loop."""
+    totals: dict[Group, float] = defaultdict(float)
+    times: dict[Group, float] = {}
+    names = dict(_groups(program))
+    around: list[Group] = []
+    for row in found.rows:
+        del around[row.depth :]
+        key = names.get(row.name) if row.kind != "call" else ("step", "")
+        around.append(key or around[-1])
+        totals[around[-1]] += row.total
+        if key is not None:
+            times[key] = row.times
+    return {key: total / times[key] for key, total in totals.items() if times[key]}
+
+
+def _groups(program: p.Program) -> Iterator[tuple[str, Group]]:
+    """By the name of a region."""
+    yield LAYERS, (LAYERS, "")
+    for layers in (op for op in program.body if isinstance(op, p.Layers)):
+        for choice in layers.choices:
+            for part, body in choice.bodies:
+                yield part_scope(part), (part, "")
+                for op in body:
+                    if isinstance(op, p.Attend):
+                        yield tiles_scope(op), (part, "tiles")
+                    elif isinstance(op, p.Experts):
+                        yield expert_scope(program.banks[op.bank].name), (part, "experts")

@@ -1,0 +1,70 @@
+"""A process that may take so long and so much memory, and what it took."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from attrs import frozen
+
+_EVERY = 0.02  # seconds between looks
+
+
+@frozen
+class Spent:
+    """What a process wrote and took: seconds of wall time and of all cores, the most bytes of memory that it held.
+
+    `status` is what it left with; `stopped` says what it had too much of, `time` or `memory`, `""` if it ended itself.
+    """
+
+    said: str
+    complaint: str
+    status: int
+    stopped: str
+    wall_s: float
+    cpu_s: float
+    memory: int
+
+
+def run_limited(command: Sequence[str], seconds: float, memory: float) -> Spent:
+    """Run a command until it ends, or has taken so many seconds or bytes."""
+    with TemporaryDirectory(prefix="mks-limited-") as name:
+        out, err = Path(name) / "out", Path(name) / "err"
+        begun, stopped = time.perf_counter(), ""
+        with out.open("wb") as said, err.open("wb") as complaint:
+            process = subprocess.Popen(command, stdout=said, stderr=complaint)
+        try:
+            while True:
+                pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+                wall = time.perf_counter() - begun
+                if pid:
+                    break
+                if not stopped:
+                    stopped = "time" if wall > seconds else "memory" if _resident(process.pid) > memory else ""
+                    if stopped:
+                        process.kill()
+                time.sleep(_EVERY)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                process.wait()
+        return Spent(out.read_text("utf-8", "replace"), err.read_text("utf-8", "replace"), process.returncode, stopped,
+                     wall, usage.ru_utime + usage.ru_stime, _bytes(usage.ru_maxrss))  # fmt: skip
+
+
+def _resident(pid: int) -> int:
+    """Bytes that a process holds in memory; 0 where the system does not tell."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _bytes(most: int) -> int:
+    return most if sys.platform == "darwin" else most * 1024

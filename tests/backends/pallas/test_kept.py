@@ -1,0 +1,69 @@
+"""Counts that are kept between runs."""
+
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+from helpers.small import Case, program
+
+from mks.backends.pallas import kept as keeping
+from mks.backends.pallas.bundles import Bundles, Row
+from mks.backends.pallas.kept import keep, kept
+from mks.dsl.program.ir import Program
+
+FOUND = Bundles(130, 40, (Row("kernel", "call", 0, 30, 1, True), Row("layers", "loop", 1, 10, 10, True)), True)
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty folder for what is kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "mks" / "bundles"
+
+
+def made(rows: int = 1) -> Program:
+    """Two layers of SmolLM2."""
+    return program(Case("smollm2", 2, "target v5e 1x1\ncontext 256", rows))
+
+
+def test_what_was_counted_is_found_again(cache: Path) -> None:
+    """The same Program, lowered anew, has it; another has not."""
+    assert kept(made()) is None
+    keep(made(), FOUND)
+    program.cache_clear()
+
+    assert kept(made()) == FOUND
+    assert kept(made(2)) is None
+    assert len(list(cache.iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["versions", "_emitters"])
+def test_other_compilers_and_emitters_make_other_kernels(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What was counted with others is not taken."""
+    keep(made(), FOUND)
+    monkeypatch.setattr(keeping, name, lambda: "another")
+
+    assert kept(made()) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"total": 1, "static": 1, "exact": true, "rows": [{"name": "x"}]}'])
+def test_a_damaged_file_is_none(cache: Path, text: str) -> None:
+    """It is counted again."""
+    keep(made(), FOUND)
+    (path,) = cache.iterdir()
+    path.write_text(text)
+
+    assert kept(made()) is None
+    keep(made(), evolve(FOUND, total=131))
+    assert kept(made()) == evolve(FOUND, total=131)
+
+
+def test_a_place_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing is kept, and nothing fails."""
+    (tmp_path / "mks").write_text("a file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    keep(made(), FOUND)
+
+    assert kept(made()) is None
