@@ -25,6 +25,7 @@ type Ref = Any
 # Words to what the matrix unit takes, and what a code's value was divided by.
 type _Codes = tuple[Callable[[jax.Array], jax.Array], float]
 
+LANES = 128
 _KEPT = -0x71717172  # 0x8E in each byte: a sign, the two low bits of an exponent and the high bit of a fraction
 _EXPONENT = 0x7F800000
 
@@ -71,7 +72,9 @@ def _every(x: jax.Array, ref: Ref, layout: ExpertLayout, which: str, float4: boo
         columns = [_decoded(x, ref, product, block) for block in product.blocks]
     else:
         operand, codes = _Spread(x, product.group), _NATIVE if float4 else _SHIFTED
-        columns = [_scaled(operand, ref, product, block, codes) for block in product.blocks]
+        partial = [_partial(operand, ref, product, block, codes) for block in product.blocks]
+        columns = _one_row(partial) if x.shape[0] == 1 else [_summed_rows(sums) for sums in partial]
+        columns = columns if codes[1] == 1 else [each * (1 / codes[1]) for each in columns]
     return columns[0] if len(columns) == 1 else jnp.concatenate(columns, axis=1)
 
 
@@ -137,9 +140,9 @@ class _Spread:
         return self._made[first, count]
 
 
-def _scaled(operand: _Spread, ref: Ref, product: ExpertProduct, block: Block, codes: _Codes) -> jax.Array:
-    """A block with scales applied to partial sums, f32 `[B, columns]`."""
-    convert, divisor = codes
+def _partial(operand: _Spread, ref: Ref, product: ExpertProduct, block: Block, codes: _Codes) -> list[jax.Array]:
+    """A block with scales applied to partial sums: for each row f32 `[8, columns]`, whose sum over its rows it is."""
+    convert, _ = codes
     width, per_word = OCTET * product.group, product.tiling.per_word
     each = product.tiling.inputs // block.fold
     sums: list[jax.Array] = []
@@ -152,8 +155,19 @@ def _scaled(operand: _Spread, ref: Ref, product: ExpertProduct, block: Block, co
             partial = dot(operand.part(first + at, count), w[:, own])
             parts = [partial[b * OCTET : (b + 1) * OCTET] * scales[:, own] for b in range(operand.rows)]
             sums = [a + b for a, b in zip(sums, parts, strict=True)] if sums else parts
-    whole = jnp.concatenate([_summed(sums[i : i + OCTET]) for i in range(0, operand.rows, OCTET)], axis=0)
-    return whole if divisor == 1 else whole * (1 / divisor)
+    return sums
+
+
+def _summed_rows(sums: list[jax.Array]) -> jax.Array:
+    """The sums of a block's rows, f32 `[B, columns]`."""
+    return jnp.concatenate([_summed(sums[i : i + OCTET]) for i in range(0, len(sums), OCTET)], axis=0)
+
+
+def _one_row(blocks: list[list[jax.Array]]) -> list[jax.Array]:
+    """Those of a row alone, f32 `[1, n]`: eight registers of columns at once, as eight rows are."""
+    lanes = [sums[:, at : at + LANES] for (sums,) in blocks for at in range(0, sums.shape[1], LANES)]
+    parts = [_summed(lanes[i : i + OCTET]) for i in range(0, len(lanes), OCTET)]
+    return [part[i : i + 1] for part in parts for i in range(part.shape[0])]
 
 
 def _summed(sums: list[jax.Array]) -> jax.Array:
