@@ -4,7 +4,7 @@ from __future__ import annotations
 
 ONE = "target v5e 1x1\ncontext 256\n"
 TILES = "prefetch {}.cache at {}.start (tile = 128 tokens, slots = {})\n"
-TOPOLOGIES = {2: "tpu7x 1x1x1", 4: "v5e 2x2", 8: "tpu7x 2x2x1"}
+TOPOLOGIES = {2: "tpu7x 1x1x1", 4: "v5e 2x2", 8: "tpu7x 2x2x1", 32: "tpu7x 2x2x4"}
 KIMI = (
     "stream dense {\nslots = 6\nslot = 2560 KiB\nkda : (wq, wk, wv, wg, wb, f_a), f_b, wo\n"
     "mla : (q_a, kv_a, wg), q_b, kv_b, wo\ndense : (gate, up), down\n"
@@ -14,11 +14,11 @@ KIMI = (
 )
 
 
-def kimi(ep: int, tp: int, wire: str = "f32") -> str:
+def kimi(ep: int, tp: int, wire: str = "f32", by: str = "") -> str:
     """Kimi K3's over a mesh of two axes, as the shipped schedule has it; without `tp` every core has the router."""
     mesh = [f"{name} = {ways}" for name, ways in (("ep", ep), ("tp", tp)) if ways > 1]
     axes = ", ".join(each.partition(" ")[0] for each in mesh)
-    by = "two_level" if tp % 2 == 0 else "direct"
+    by = by or ("two_level" if tp % 2 == 0 else "direct")
     own = ("shard ep : experts\n" if ep > 1 else "") + ("shard tp : moe\n" if tp > 1 else "")
     router, scores, chosen = ("moe.router, ", "moe.score, ", "gather (moe.score, moe.z)\n") if tp > 1 else ("", "", "")
     return (f"target {TOPOLOGIES[ep * tp]}\ncontext 256\nmesh {', '.join(mesh)}\n{own}"
