@@ -112,13 +112,16 @@ def finish_all_reduce(pending: Pending) -> jax.Array:
 
 
 def finish_scatter(pending: Pending) -> jax.Array:
-    """This core's columns of the sum, f32 `[rows, chunk]`; those beyond `width` are zero."""
+    """This core's columns of the sum, f32 `[rows, chunk]`, and those that all have; those beyond `width` are zero."""
     partials = pending.buffers["partials"]
     _received(pending, 0, partials)
     total = _sum(partials, pending.parity, partials.shape[-1])
     _sent(pending, 0, partials)
-    column = lax.broadcasted_iota(jnp.int32, total.shape, 1) + pending.cores.rank() * total.shape[-1]
-    return jnp.where(column < pending.exchange.width, total, 0.0)
+    beside = pending.exchange.beside
+    chunk, width = total.shape[-1] - beside, pending.exchange.width - beside
+    column = lax.broadcasted_iota(jnp.int32, (total.shape[0], chunk), 1) + pending.cores.rank() * chunk
+    own = jnp.where(column < width, total[:, :chunk], 0.0)
+    return jnp.concatenate([own, total[:, chunk:]], axis=-1) if beside else own
 
 
 def finish_all_gather(pending: Pending) -> jax.Array:
@@ -163,7 +166,7 @@ def _scored(slots: Ref, parity: Scalar, rank: int) -> tuple[jax.Array, jax.Array
 def _start_scatter(pending: Pending, value: jax.Array) -> None:
     cores, parity = pending.cores, pending.parity
     outgoing, partials = pending.buffers["outgoing"], pending.buffers["partials"]
-    _store_columns(outgoing, value)
+    _store_columns(outgoing, value, pending.exchange.beside)
     rank = cores.rank()
     for peer in cores.peers(rank):
         send(outgoing.at[peer], partials.at[parity, rank], pending.semaphores.at[0], parity, cores.address(peer))
@@ -245,11 +248,17 @@ def _store(slot: Ref, value: jax.Array) -> None:
     slot[:, : value.shape[-1]] = value.astype(slot.dtype)
 
 
-def _store_columns(slots: Ref, value: jax.Array) -> None:
-    """Columns shared out over `slots`, `[count, rows, chunk]`, in order; the last of them may be short or empty."""
-    count, _, chunk = slots.shape
-    for first in range(0, min(count * chunk, value.shape[-1]), chunk):
-        _store(slots.at[first // chunk], value[:, first : first + chunk])
+def _store_columns(slots: Ref, value: jax.Array, beside: int = 0) -> None:
+    """Columns shared out over `slots`, `[count, rows, chunk]`, in order; the last of them may be short or empty.
+
+    The last `beside` columns go to the end of every slot.
+    """
+    count, _, room = slots.shape
+    chunk, width = room - beside, value.shape[-1] - beside
+    for first in range(0, min(count * chunk, width), chunk):
+        _store(slots.at[first // chunk], value[:, first : min(first + chunk, width)])
+    for i in range(count if beside else 0):
+        slots[i, :, chunk:] = value[:, width:].astype(slots.dtype)
 
 
 def _sum(slots: Ref, parity: Scalar, width: int) -> jax.Array:

@@ -20,6 +20,8 @@ def send(op: p.Send, core: Core) -> None:
     made, key = collective(core.program, exchange), exchange_set(exchange)
     held = core.refs[exchange.value]
     value = held[...] if held.shape[-1] == exchange.width else columns(held, exchange.first, exchange.width)
+    if exchange.beside:
+        value = jnp.concatenate([value, core.refs[exchange.beside][...]], axis=-1)
     cores = Cores(core.program.schedule.mesh, exchange.axes)
     core.scope[f"pending {op.exchange}"] = collectives.start(made, cores, core.refs[key], core.counters[key][0], value)
 
@@ -34,6 +36,10 @@ def receive(op: p.Receive, core: Core) -> None:
             ref = core.refs[piece.result]
             whole = jnp.concatenate([share[:, piece.start : piece.start + piece.width] for share in shares], axis=-1)
             ref[...] = whole[:, : ref.shape[-1]]
+    elif exchange.pieces:
+        total = collectives.finish_scatter(pending)
+        for piece in exchange.pieces:
+            core.refs[piece.result][...] = total[:, piece.start : piece.start + piece.width]
     elif exchange.by == "scatter":
         result = core.refs[exchange.result]
         result[...] = collectives.finish_scatter(pending)[:, : result.shape[-1]]

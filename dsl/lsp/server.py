@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from .names import Mention
 from .outline import outline
 
 log = logging.getLogger(__name__)
+_LONGEST = 16 * LARGEST  # bytes of a message: a text that escapes most of its characters
 _REFUSED = "a file with errors of syntax is left as it is"
 
 
@@ -117,8 +120,20 @@ def _safely[T](ask: Callable[[], T], otherwise: T) -> T:
         return otherwise
 
 
+class _Input(io.BufferedReader):
+    """Standard input, which ends where a message is said to be longer than any editor's."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or not 0 <= size <= _LONGEST:
+            print(f"mks lsp: a message of {size} bytes, where {_LONGEST} are the most; the session ends",
+                  file=sys.stderr)  # fmt: skip
+            return b""
+        return super().read(size)
+
+
 def serve() -> int:
     """Speak through standard input and output until told to stop; 0 if that was done properly."""
+    given = _Input(io.FileIO(os.dup(0)))
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # so that nothing printed gets among the messages
     logging.basicConfig(level=logging.WARNING)
@@ -130,5 +145,5 @@ def serve() -> int:
         nonlocal asked
         asked = True
 
-    server.start_io(stdout=output)
+    server.start_io(given, output)
     return 0 if asked else 1

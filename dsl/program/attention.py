@@ -8,8 +8,9 @@ from ..schedule.ir import Prefetch
 from . import ir as p
 from .build import Build, cannot, head_product, whole_lanes
 from .frame import Frame
+from .partials import number
 from .products import loops
-from .sums import complete, number
+from .sums import complete
 
 # So many positions are attended to at once; tiles of as many, or of several times as many, change no bit.
 ATTENDED = 256

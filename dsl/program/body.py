@@ -12,10 +12,12 @@ from ..model.ir import Node
 from . import ir as p
 from .attention import attend, attend_latent, entry_shape
 from .build import Build, cannot, groups, layer_scalar, turned
+from .columns import beside_whole
 from .experts import expert_matmul, experts, route
 from .frame import Frame, Mark, Ops
+from .partials import axes
 from .products import matmul
-from .sums import axes, complete, norm_of_share, scattered
+from .sums import complete, norm_of_share, scattered
 from .values import Split, linear, whole
 from .vectors import ROW, is_table
 
@@ -27,6 +29,7 @@ def lower_body(build: Build, place: str, statements: tuple[m.Assign | m.Write, .
     for statement in statements:
         frame.value = names_of(statement)[0]
         frame.ops.append(Mark("before", f"{place}.{frame.value}"))
+        frame.arrive({node.name for node in walk(statement.value) if isinstance(node, m.Local)})
         if isinstance(statement, m.Assign):
             _assign(statement, frame)
         elif build.schedule.model.states[statement.state].kind == "cache":
@@ -34,6 +37,7 @@ def lower_body(build: Build, place: str, statements: tuple[m.Assign | m.Write, .
         else:
             _put(statement, frame)
         frame.ops.append(Mark("after", f"{place}.{frame.value}"))
+    frame.arrive(set(frame.late))
     return frame.ops
 
 
@@ -57,7 +61,8 @@ def _assign(statement: m.Assign, frame: Frame) -> None:
             columns = build.buffers[share.name].shape[-1] if isinstance(share, m.Local) else 0
             build.held(full, (columns,), build.dtype(type_), place, statement.span)
         outputs.append(build.value(full, type_, place, statement.span))
-    frame.ops.append(p.Compute(tuple(outputs), node, statement.guard, statement.span))
+    late = frame.late.get(frame.value) if share is not None else None
+    (frame.ops if late is None else late).append(p.Compute(tuple(outputs), node, statement.guard, statement.span))
     _save(statement.value, frame)
 
 
@@ -174,6 +179,8 @@ def _call(node: m.Call, frame: Frame) -> Split:
     if node.op == "rms_norm" and isinstance(node.args[0], m.Local) and node.args[0].name in frame.scattered:
         return whole(norm_of_share(node, frame))
     args = [whole(_state(a, frame)) if isinstance(a, m.StateRef) else split(a, frame) for a in node.args]
+    if node.op in ("add", "sub"):
+        args = beside_whole(node, args, frame)
     through = linear(node, args) if any(not a.complete for a in args) else None
     if through is not None:
         return through

@@ -12,6 +12,7 @@ from ..schedule.ir import Prefetch, Reduce, Schedule
 from ..source import Span
 from . import ir as p
 from .lower import lower
+from .partials import columns_of
 from .proof import prove
 
 UNABLE = "E901"
@@ -87,7 +88,9 @@ def _shows(line: _Line, program: p.Program) -> bool:
         case (ring, place):
             return ring in program.rings and any(x.ring == ring and x.place == place for x in program.products.values())
         case Reduce(value=value, by=by, wire=wire):
-            made = program.exchanges.get(value)
+            made, columns = program.exchanges.get(value), program.exchanges.get(columns_of(value))
+            if columns is not None:
+                return (by, wire) == ("scatter_gather", columns.wire)
             return made is not None and (by, wire) == (made.by, made.wire) != ("direct", "f32")
         case Prefetch(kind="vectors" | "state" as kind, what=what):
             kinds = {array.name: array.kind for array in program.arrays.values()}

@@ -41,7 +41,8 @@ class Phase:
 class Exchange:
     """A collective of `kind` `all_reduce`, `all_gather` or `argmax` over `cores` cores, on `[rows, width]` of each.
 
-    `semaphores` is the shape of its DMA semaphores: phase, sending or receiving, parity.
+    `semaphores` is the shape of its DMA semaphores: phase, sending or receiving, parity. Of a `scatter`, the last
+    `beside` columns go to every core.
     """
 
     kind: str
@@ -52,6 +53,7 @@ class Exchange:
     wire: str
     buffers: tuple[BufferNeed, ...]
     phases: tuple[Phase, ...]
+    beside: int = 0
 
     @property
     def semaphores(self) -> tuple[int, int, int]:
@@ -110,20 +112,22 @@ def all_reduce(by: str, cores: int, rows: int, width: int, wire: str) -> Exchang
     return Exchange("all_reduce", by, cores, rows, width, wire, buffers, phases)
 
 
-def scatter(cores: int, rows: int, width: int, wire: str) -> Exchange:
+def scatter(cores: int, rows: int, width: int, wire: str, beside: int = 0) -> Exchange:
     """The sum of all cores' f32 `[rows, width]`, of which each keeps its columns, whole lanes of them.
+
+    The last `beside` columns, whole lanes too, come to every core, after its own.
 
     Raises:
         ValueError: there is nothing to exchange.
     """
-    _check(cores, rows, width, wire)
-    chunk = (rows, padded(-(-width // cores)))
+    _check(cores, rows, width - beside, wire)
+    chunk = (rows, padded(-(-(width - beside) // cores)) + beside)
     buffers = (
         BufferNeed("outgoing", (cores, *chunk), wire),
         BufferNeed("partials", (2, cores, *chunk), wire),
     )
     phases = (Phase(cores - 1, _size(chunk, wire)),)
-    return Exchange("all_reduce", "scatter", cores, rows, width, wire, buffers, phases)
+    return Exchange("all_reduce", "scatter", cores, rows, width, wire, buffers, phases, beside)
 
 
 def all_gather(cores: int, rows: int, width: int, wire: str) -> Exchange:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from attrs import evolve
 
 from ..model import ir as m
+from ..model.expressions import walk
 from ..model.ir import Node, Type
 from . import ir as p
 from .build import Build, cannot, expert_bank, sharded_over
 from .frame import Frame
-from .sums import axes, complete
+from .partials import axes
+from .sums import complete
 from .values import Split
 
 # Experts that no schedule line fetches go through so many slots.
@@ -46,16 +48,40 @@ def experts(node: m.Experts, frame: Frame) -> Split:
     if value.partial is not None and value.whole is not None:
         raise cannot("add to an expert's sum", node.span)
     shape = build.shares.shape(node.type.shape)
-    out = inner.compute(frame.fresh("expert"), shape, "f32", body)
+    out = _product(body, shape, build) or inner.compute(frame.fresh("expert"), shape, "f32", body)
     frame.count = inner.count
     result = build.held(frame.fresh("experts"), shape, "f32", place, node.span)
     if fetched is None:
         frame.ops.append(p.Fetch(bank.name))
-    frame.ops.append(p.Experts(bank.name, tuple(op for op in inner.ops if isinstance(op, p.Compute | p.ExpertDot)), out,
-                               result))  # fmt: skip
+    once, each = _once(inner)
+    frame.ops += [*once, p.Experts(bank.name, tuple(each), out, result)]
     local: Node = frame.local(result, Type("f32", node.type.shape), node)
     over = {axis for names in bank.products for weight in names for axis in _cut(build, weight)}
     return Split(local, None, tuple(a for a in axes(frame) if a in over)) if over else Split(None, local)
+
+
+def _product(body: Node, shape: tuple[int, ...], build: Build) -> str | None:
+    """The buffer of a product that is, as it is, what an expert gives."""
+    view = build.views.get(body.name) if isinstance(body, m.Local) else None
+    whole = view is not None and build.buffers[view.buffer].shape == (build.rows, *shape)
+    return view.buffer if view is not None and whole else None
+
+
+def _once(inner: Frame) -> tuple[list[p.Op], list[p.Op]]:
+    """What is the same for all experts, and what is done for each."""
+    views, made = inner.build.views, set[str]()
+    once: list[p.Op] = []
+    each: list[p.Op] = []
+    for op in inner.ops:
+        if isinstance(op, p.ExpertDot):
+            made.add(op.result)
+            each.append(op)
+        elif isinstance(op, p.Compute):
+            names = {node.name for node in walk(op.node) if isinstance(node, m.Local)} & views.keys()
+            own = bool(made & {views[name].buffer for name in names})
+            made.update(op.outputs if own else ())
+            (each if own else once).append(op)
+    return once, each
 
 
 def _cut(build: Build, weight: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from attrs import define, field, frozen
 
@@ -30,7 +30,8 @@ class Frame:
     """One place being lowered; `ops` grow as its statements are.
 
     `split` lowers a node; `groups` are the place's products, `done` the weights that were multiplied, `loaded` the
-    states that have arrived, `scattered` the values of which each core holds some columns of the sum.
+    states that have arrived, `scattered` the values of which each core holds some columns of the sum; `late` are the
+    ops that wait for those, put off until a statement reads them.
     """
 
     build: Build
@@ -42,6 +43,7 @@ class Frame:
     done: set[str] = field(factory=set)
     loaded: set[str] = field(factory=set)
     scattered: set[str] = field(factory=set)
+    late: dict[str, Ops] = field(factory=dict)
     parameter: str | None = None
     value: str = ""
     count: int = 0
@@ -61,6 +63,11 @@ class Frame:
         self.build.held(name, shape, dtype, self.place, node.span)
         self.ops.append(p.Compute((name,), node, None, node.span))
         return name
+
+    def arrive(self, names: Container[str]) -> None:
+        """Wait for the values among these that are still on their way."""
+        for name in [name for name in self.late if name in names]:
+            self.ops += self.late.pop(name)
 
     def local(self, name: str, type_: Type, like: Node) -> m.Local:
         """A node that reads a buffer."""

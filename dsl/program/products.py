@@ -9,7 +9,8 @@ from ..schedule.ir import Group
 from . import ir as p
 from .build import DIRECT, Build, cannot, product, summed_over
 from .frame import Frame, Mark
-from .sums import axes, complete, gather
+from .partials import axes
+from .sums import complete, gather
 from .values import Split, whole
 
 

@@ -36,7 +36,8 @@ def touches(op: p.Op, place: str, program: p.Program) -> Touches:
         case p.Lookup():
             return Touches((), (op.buffer,))
         case p.Send():
-            return Touches((program.exchanges[op.exchange].value,), ())
+            sent = program.exchanges[op.exchange]
+            return Touches((sent.value, *([sent.beside] if sent.beside else [])), ())
         case p.Receive():
             exchange = program.exchanges[op.exchange]
             return Touches((), tuple(piece.result for piece in exchange.pieces) or (exchange.result,))

@@ -6,10 +6,11 @@ from ..model import ir as m
 from ..model.ir import Node, Type
 from ..model.shapes import Poly
 from ..schedule.ir import Reduce
-from ..text import syntax as s
 from . import ir as p
 from .build import LANES, cannot
+from .columns import by_columns
 from .frame import Frame
+from .partials import axes, named, normed, number, share, squares
 from .values import Split
 from .vectors import ROW
 
@@ -23,7 +24,13 @@ def complete(split: Split, type_: Type, frame: Frame) -> Node:
     by, wire = (said.by, said.wire) if said else _unsaid(split, frame)
     if by == "scatter":
         raise cannot("scatter a value that is not a sum alone", frame.statement.span)
-    summed = _sum(split, type_, by, wire, frame) if split.scaled is None else _scaled(split, type_, by, wire, frame)
+    alone = split.partial is None or split.scaled is None
+    if split.own is not None or (split.scaled is not None and alone and by == "scatter_gather"):
+        summed = by_columns(split, type_, by, wire, frame)
+    elif split.scaled is not None:
+        summed = _scaled(split, type_, by, wire, frame)
+    else:
+        summed = _sum(split, type_, by, wire, frame)
     if split.whole is None:
         return summed
     return m.Call("add", (split.whole, summed), (), (type_,), summed.span)
@@ -55,25 +62,17 @@ def _said(frame: Frame) -> Reduce | None:
 def _sum(split: Split, type_: Type, by: str, wire: str, frame: Frame) -> Node:
     build, node = frame.build, split.partial
     assert node is not None
-    name, width = _named(type_, node, frame)
-    shape = (width,)
-    view = build.views.get(node.name) if isinstance(node, m.Local) else None
-    if view is not None and (view.start, view.shape) == (0, shape) and build.buffers[view.buffer].dtype == "f32":
-        value = view.buffer
-    else:
-        value = frame.compute(f"share of {name}", shape, "f32", node)
+    name, width = named(type_, node, frame)
+    value = share(name, width, node, frame)
     columns = build.shares.scattered(width) if by == "scatter" else width
     result = build.held(f"+{name}", (columns,), "f32", frame.place, node.span)
     build.exchanges[name] = p.Exchange(name, "sum", by, wire, split.axes, value, result, 0, width, node.span)
-    frame.ops += [p.Send(name), p.Receive(name)]
+    frame.ops.append(p.Send(name))
+    if by == "scatter":
+        frame.late[frame.value] = [p.Receive(name)]
+    else:
+        frame.ops.append(p.Receive(name))
     return frame.local(result, type_, node)
-
-
-def _named(type_: Type, node: Node, frame: Frame) -> tuple[str, int]:
-    name, shape = f"{frame.place}.{frame.value}", frame.build.shares.shape(type_.shape)
-    if len(shape) != 1:
-        raise cannot("sum matrices over cores", node.span)
-    return (frame.fresh(frame.value) if name in frame.build.exchanges else name), shape[0]
 
 
 def _scaled(split: Split, type_: Type, by: str, wire: str, frame: Frame) -> Node:
@@ -81,9 +80,8 @@ def _scaled(split: Split, type_: Type, by: str, wire: str, frame: Frame) -> Node
     build, node, norm = frame.build, split.scaled, split.norm
     assert node is not None
     assert norm is not None
-    name, width = _named(type_, node, frame)
-    squares = m.Call("squares_in_lanes", norm.args[:1], (), (Type("f32", (Poly.of(LANES),)),), norm.span)
-    shares = tuple(each for each in (split.partial, node, squares) if each is not None)
+    name, width = named(type_, node, frame)
+    shares = tuple(each for each in (split.partial, node, squares(norm)) if each is not None)
     total = (len(shares) - 1) * width + LANES
     value = frame.compute(f"share of {name}", (total,), "f32", m.Call("side_by_side", shares, (), (type_,), node.span))
     result = build.buffer(f"sum of {name}", (build.rows, total), "f32", frame.place, node.span)
@@ -93,9 +91,8 @@ def _scaled(split: Split, type_: Type, by: str, wire: str, frame: Frame) -> Node
     for i in range(len(shares)):
         build.views[f"+{name} {i}"] = p.View(result, i * width, (LANES if i == len(shares) - 1 else width,))
         found.append(frame.local(f"+{name} {i}", type_, node))
-    options = (*norm.options, ("count", number(build.shares.instance.length(norm.type.shape[-1]), norm)))
-    normed: Node = m.Call("over_root_mean", (found[-2], found[-1]), options, (type_,), node.span)
-    return normed if len(shares) == 2 else m.Call("add", (found[0], normed), (), (type_,), node.span)
+    divided = normed(found[-2], found[-1], norm, type_, frame)
+    return divided if len(shares) == 2 else m.Call("add", (found[0], divided), (), (type_,), node.span)
 
 
 def gather(weights: tuple[str, ...], product: p.Product, frame: Frame) -> p.Send:
@@ -132,13 +129,3 @@ def norm_of_share(call: m.Call, frame: Frame) -> Node:
     total = frame.local(result, Type("f32", one), call)
     options = (*call.options, ("count", number(whole, call)))
     return m.Call("rms_norm_of_share", (x, total, gain), options, call.types, call.span)
-
-
-def number(value: int, like: Node) -> m.Static:
-    """A number that the definition does not write."""
-    return m.Static(s.Number(like.span, value, str(value)), frozenset(), like.span)
-
-
-def axes(frame: Frame) -> tuple[str, ...]:
-    """All of the mesh's."""
-    return tuple(axis for axis, _ in frame.build.schedule.mesh)

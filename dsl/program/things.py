@@ -96,7 +96,7 @@ class CacheRing:
 
 @frozen
 class Piece:
-    """Of what is gathered, the `width` columns from `start` on of each core, and the buffer where all cores' come."""
+    """Of what arrives from each core, the `width` columns from `start` on, and the buffer where they come."""
 
     result: str
     start: int
@@ -108,7 +108,8 @@ class Exchange:
     """A collective of `kind` `sum`, `gather` or `argmax`; `by` and `wire` as in the schedule.
 
     Each core gives `width` columns from `first` on of the buffer `value`, `[rows, n]`. A sum completes `result`; what
-    is gathered goes to `pieces`.
+    is gathered goes to `pieces`. Where a sum is scattered, all of the buffer `beside` may go to every core: then this
+    core's columns and those are the `pieces`.
     """
 
     name: str
@@ -122,6 +123,7 @@ class Exchange:
     width: int
     span: Span = field(repr=False, eq=False)
     pieces: tuple[Piece, ...] = ()
+    beside: str = ""
 
 
 @frozen

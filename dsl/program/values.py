@@ -12,10 +12,11 @@ from ..model.ir import Node
 
 @frozen
 class Split:
-    """A value as `partial + whole + scaled / norm`; any may be missing.
+    """A value as `partial + whole + scaled / norm + own`; any may be missing.
 
     The partial ones are shares of sums over the cores along `axes` of the mesh. A `scaled` one was made from a value
-    that is scattered and not normalised yet: `norm` is its norm, of which each core has a share too.
+    that is scattered and not normalised yet: `norm` is its norm, of which each core has a share too. Of `own`, which is
+    left scattered, a core has some columns.
     """
 
     partial: Node | None
@@ -23,17 +24,18 @@ class Split:
     axes: tuple[str, ...] = ()
     scaled: Node | None = None
     norm: m.Call | None = None
+    own: Node | None = None
 
     @property
     def complete(self) -> bool:
         """Whether no sum is outstanding."""
-        return self.partial is None and self.scaled is None
+        return self.partial is None and self.scaled is None and self.own is None
 
     def through(self, change: Callable[[Node], Node]) -> Split:
         """What a linear op makes of it."""
-        parts = (self.partial, self.whole, self.scaled)
-        partial, whole, scaled = (None if part is None else change(part) for part in parts)
-        return Split(partial, whole, self.axes, scaled, self.norm)
+        parts = (self.partial, self.whole, self.scaled, self.own)
+        partial, whole, scaled, own = (None if part is None else change(part) for part in parts)
+        return Split(partial, whole, self.axes, scaled, self.norm, own)
 
 
 def whole(node: Node) -> Split:
@@ -51,9 +53,11 @@ def linear(call: m.Call, args: list[Split]) -> Split | None:
     if call.op in ("add", "sub"):
         if (not a.complete and not b.complete and a.axes != b.axes) or (a.norm and b.norm and a.norm is not b.norm):
             return None
-        pairs = ((a.partial, b.partial), (a.whole, b.whole), (a.scaled, b.scaled))
-        partial, whole, scaled = (_joined(call, *pair) for pair in pairs)
-        return Split(partial, whole, a.axes or b.axes, scaled, a.norm or b.norm)
+        pairs = ((a.partial, b.partial), (a.whole, b.whole), (a.scaled, b.scaled), (a.own, b.own))
+        partial, whole, scaled, own = (_joined(call, *pair) for pair in pairs)
+        return Split(partial, whole, a.axes or b.axes, scaled, a.norm or b.norm, own)
+    if a.own is not None or b.own is not None:
+        return None  # what it is multiplied by has all columns
     left, right = a.whole, b.whole
     if b.complete and right is not None:
         return a.through(lambda part: evolve(call, args=(part, right)))

@@ -24,7 +24,8 @@ def ring_bytes(ring: p.Ring) -> int:
 
 def exchange_set(exchange: p.Exchange) -> str:
     """Exchanges of one shape share a set of buffers, whose parity alternates."""
-    return f"{exchange.kind} {exchange.by} {exchange.wire} {exchange.width} over {' '.join(exchange.axes)}"
+    width = f"{exchange.width}{' and more' if exchange.beside else ''}"
+    return f"{exchange.kind} {exchange.by} {exchange.wire} {width} over {' '.join(exchange.axes)}"
 
 
 def collective(program: p.Program, exchange: p.Exchange) -> needs.Exchange:
@@ -35,7 +36,8 @@ def collective(program: p.Program, exchange: p.Exchange) -> needs.Exchange:
     if exchange.kind == "gather":
         return needs.all_gather(cores, program.rows, exchange.width, exchange.wire)
     if exchange.by == "scatter":
-        return needs.scatter(cores, program.rows, exchange.width, exchange.wire)
+        beside = program.buffers[exchange.beside].shape[-1] if exchange.beside else 0
+        return needs.scatter(cores, program.rows, exchange.width + beside, exchange.wire, beside)
     return needs.all_reduce(exchange.by, cores, program.rows, exchange.width, exchange.wire)
 
 

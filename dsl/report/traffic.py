@@ -28,11 +28,6 @@ class Traffic:
     bound: str
 
     @property
-    def held_bytes(self) -> int:
-        """All that lies in HBM."""
-        return sum(line.bytes for line in self.held)
-
-    @property
     def read_bytes(self) -> int:
         """All that a step reads."""
         return sum(line.bytes for line in self.read)

@@ -36,18 +36,20 @@ def _is_shared(value: str, draft: Draft) -> bool:
     return any(p.weight in draft.splits for p in draft.facts.products if value in p.values)
 
 
-def _partial(value: str, draft: Draft) -> bool:
-    """Whether a product that sums over a sharded axis, or experts, ends in a value."""
+def _partial(value: str, reduces: list[Reduce], draft: Draft) -> bool:
+    """Whether a product that sums over a sharded axis, or over a value left scattered, or experts, ends in a value."""
+    scattered = {r.value for r in reduces if r.by == "scatter"}
     for p in draft.facts.products:
         if value in p.values:
             axis = draft.model.weights[p.weight].shape[-1]
-            if p.in_experts or any(a.name in draft.shards for a in axis.atoms):
+            reads = {f"{p.place}.{n.name}" for n in walk(p.operand) if isinstance(n, m.Local)}
+            if p.in_experts or reads & scattered or any(a.name in draft.shards for a in axis.atoms):
                 return True
     return False
 
 
 def reduce(item: s.Reduce, draft: Draft) -> list[Reduce]:
-    """Each value must be a partial sum, or a product inside the experts' body."""
+    """Each value, or a product inside the experts' body; `no_sums` says which are no partial sums."""
     given = options(item.options, ("by", "wire"), draft)
     by = word(given.get("by"), KINDS, "direct", draft)
     wire = word(given.get("wire"), WIRES, "f32", draft)
@@ -57,13 +59,18 @@ def reduce(item: s.Reduce, draft: Draft) -> list[Reduce]:
             found.append(Reduce(name.text, by, wire, name.span))
             continue
         value = draft.value(name)
-        if value is None:
-            continue
-        if not _partial(value, draft):
-            draft.sink.report("E207", f"`{value}` is no partial sum: there is nothing to reduce", name.span,
-                              notes=("a product over a sharded axis leaves a partial sum on each core",))  # fmt: skip
-        found.append(Reduce(value, by, wire, name.span))
+        if value is not None:
+            found.append(Reduce(value, by, wire, name.span))
     return found
+
+
+def no_sums(reduces: list[Reduce], draft: Draft) -> None:
+    """Each value that is reduced must be a partial sum; which are, other lines may decide."""
+    inside = {p.weight for p in draft.facts.products if p.in_experts}
+    for line in reduces:
+        if line.value not in inside and not _partial(line.value, reduces, draft):
+            draft.sink.report("E207", f"`{line.value}` is no partial sum: there is nothing to reduce", line.span,
+                              notes=("a product over a sharded axis leaves a partial sum on each core",))  # fmt: skip
 
 
 def overlap(item: s.Overlap, gathers: list[Gather], reduces: list[Reduce], draft: Draft) -> Overlap | None:
@@ -72,7 +79,7 @@ def overlap(item: s.Overlap, gathers: list[Gather], reduces: list[Reduce], draft
     sent = {v for g in gathers for v in g.values} if item.verb == "gather" else {r.value for r in reduces}
     for name in item.values:
         if name.text in values and name.text not in sent:
-            derived = _is_shared(name.text, draft) if item.verb == "gather" else _partial(name.text, draft)
+            derived = _is_shared(name.text, draft) if item.verb == "gather" else _partial(name.text, reduces, draft)
             if not derived:
                 draft.sink.report("E207", f"there is no {item.verb} of `{name.text}` to overlap", name.span)
     groups = tuple(g for g in (_overlapped(g, draft) for g in item.groups) if g is not None)

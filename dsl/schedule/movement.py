@@ -48,6 +48,7 @@ def movement(declared: s.Schedule, draft: Draft) -> Movement:
         for made in makers.get(type(item), _nothing)(item):
             if made is not None:
                 found[type(made)].append(made)
+    collectives.no_sums(found[Reduce], draft)
     for item in declared.items:
         if isinstance(item, s.Overlap):
             made = collectives.overlap(item, found[Gather], found[Reduce], draft)

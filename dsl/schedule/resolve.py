@@ -16,6 +16,7 @@ from .ir import Schedule, Shard, Split
 from .targets import Target, targets
 
 LARGEST_ROWS = 8
+LEAST_TILE = 128  # tokens of a cache: of fewer, starting the transfers takes longer than they do
 
 
 @define
@@ -97,14 +98,22 @@ def resolve_schedule(declared: s.Schedule, model: m.Model, sink: Sink) -> Schedu
     moved = movement.movement(declared, draft)
     _unused_axes(declared, draft)
     for prefetch in moved.prefetches:
-        if "context" in settings and prefetch.tile is not None and prefetch.tile > context:
-            sink.report("E205", f"a tile of {prefetch.tile} tokens is longer than the context, {context}",
-                        prefetch.span)  # fmt: skip
+        if "context" in settings and prefetch.tile is not None:
+            _tile(prefetch.tile, context, prefetch.span, draft)
     if target is None or any(d.severity == "error" for d in sink.found[before:]):
         return None
     return Schedule(declared.name.text, model, target, topology, rows, spans, keep, context, tuple(draft.mesh.items()),
                     draft.shards, draft.splits, moved.streams, moved.fetches, moved.prefetches, moved.gathers,
                     moved.reduces, moved.overlaps, moved.forms, moved.stores, declared.name.span)  # fmt: skip
+
+
+def _tile(tile: int, context: int, span: Span, draft: Draft) -> None:
+    if tile > context:
+        draft.sink.report("E205", f"a tile of {tile} tokens is longer than the context, {context}", span)
+    elif tile < min(LEAST_TILE, context):
+        draft.sink.report("E205", f"a tile of {tile} token{'s' * (tile > 1)} is shorter than {LEAST_TILE}", span,
+                          notes=("starting the transfers of shorter ones takes longer than they do",),
+                          helps=(f"write `tile = {min(256, context)} tokens`",))  # fmt: skip
 
 
 def _machine(declared: s.Schedule, draft: Draft) -> tuple[Target | None, tuple[int, ...]]:

@@ -81,7 +81,7 @@ BUFFER = "banks[0 .. layer // block + 1]"
         ("qwen38", "mesh tp = 8", "mesh tp = 4", "E203"),
         ("qwen38", "kv_heads (repeat)", "kv_heads", "E213"),
         ("qwen38", "shard tp : q_heads, ", "shard tp : ", "E207"),
-        ("kimi_k3", "size experts   = 896", "size experts   = 898", "E213"),
+        ("kimi_k3", "size experts   = 896", "size experts   = 897", "E213"),
         ("dspark", "verify  = 7 drafts", "verify  = 6 drafts", "E212"),
         ("dspark", "size vocab    = 163840", "size vocab    = 163841", "E212"),
         ("kimi_k3", "ffn, shared, vocab", "ffn, shared, vocab, block", "E207"),

@@ -43,6 +43,8 @@ AXES = ("a", "b")
 class Case:
     """`steps` collectives of one kind over the axes `over`, or all; `mode` is the interpreter's.
 
+    Of what is scattered, the last `beside` of `width` columns come to all.
+
     `fault` spoils the kernel: one `parity` for all collectives, no wait for `sends` or for `receipts`.
     """
 
@@ -53,6 +55,7 @@ class Case:
     wire: str = "f32"
     rows: int = 1
     width: int = 64
+    beside: int = 0
     steps: int = 3
     mode: str = "eager"
     static: bool = False  # parities known to the compiler, in place of a loop
@@ -72,17 +75,18 @@ class Case:
             return x.all_reduce(self.by, count, self.rows, self.width, self.wire)
         if self.kind == "all_gather":
             return x.all_gather(count, self.rows, self.width, self.wire)
+        if self.kind == "scatter":
+            return x.scatter(count, self.rows, self.width, self.wire, self.beside)
         return x.argmax(count, self.rows)
 
 
 def shapes(case: Case) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Of a core's parts and its results: f32 and int32 alike."""
     width = case.width if case.kind != "argmax" else 1
-    return (case.steps, case.rows, width), (
-        case.steps,
-        case.rows,
-        width * (1, case.cores.count)[case.kind == "all_gather"],
-    )
+    result = width * case.cores.count if case.kind == "all_gather" else width
+    if case.kind == "scatter":
+        result = case.exchange.buffers[0].shape[-1]
+    return (case.steps, case.rows, width), (case.steps, case.rows, result)
 
 
 def kernel(case: Case, interpreted: bool):
@@ -96,6 +100,8 @@ def kernel(case: Case, interpreted: bool):
             out[step], chosen[step] = collectives.finish_argmax(pending)
         elif case.kind == "all_gather":
             out[step] = collectives.finish_all_gather(pending)
+        elif case.kind == "scatter":
+            out[step] = collectives.finish_scatter(pending)
         else:
             out[step] = collectives.finish_all_reduce(pending)
 
@@ -177,6 +183,16 @@ def expected(case: Case, values: np.ndarray, ids: np.ndarray) -> tuple[np.ndarra
     return wired(total(arrived), case.wire), none
 
 
+def own(case: Case, best: np.ndarray, rank: int) -> np.ndarray:
+    """What a core must hold of it: all, or its columns, zero beyond the last, and those that come to all."""
+    if case.kind != "scatter":
+        return best
+    chunk, width = shapes(case)[1][-1] - case.beside, case.width - case.beside
+    mine = best[..., min(rank * chunk, width) : min((rank + 1) * chunk, width)]
+    none = np.zeros((*mine.shape[:-1], chunk - mine.shape[-1]), mine.dtype)
+    return np.concatenate([mine, none, best[..., width:]], -1)
+
+
 def run(case: Case) -> str:
     """`ok`, or what is wrong: `race`, `semaphores` that are not zero at the end, or other results."""
     values, ids = parts(case)
@@ -198,8 +214,9 @@ def run(case: Case) -> str:
     ranks = np.arange(count).reshape(case.mesh)
     groups = ranks.reshape(1, -1) if not case.over else ranks if case.over == AXES[len(case.mesh) - 1] else ranks.T
     for group in groups:
-        best, which = expected(case, values[group], ids[group])
-        for core in group:
+        whole, which = expected(case, values[group], ids[group])
+        for rank, core in enumerate(group):
+            best = own(case, whole, rank)
             if out[core].tobytes() != best.tobytes() or (chosen[core] != which).any():
                 return (
                     f"core {core} differs by {np.abs(out[core] - best).max()}, ids at {(chosen[core] != which).sum()}"

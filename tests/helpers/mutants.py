@@ -233,6 +233,7 @@ def _renamed(program: p.Program, old: str, new: str) -> p.Program:
                 e,
                 value=name(e.value),
                 result=name(e.result),
+                beside=name(e.beside),
                 pieces=tuple(evolve(piece, result=name(piece.result)) for piece in e.pieces),
             )
             for n, e in program.exchanges.items()

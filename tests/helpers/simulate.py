@@ -425,7 +425,10 @@ def _read(core: _Core, name: str, who: Hashable) -> None:
 
 def _send(core: _Core, op: p.Send) -> None:
     exchange = core.program.exchanges[op.exchange]
-    _read(core, exchange.value, core.key(op))
+    who = core.key(op)
+    _read(core, exchange.value, who)
+    if exchange.beside:
+        _read(core, exchange.beside, (who, "beside"))
     core.open[op.exchange] = f"{op.exchange} of layer {core.layer}"
     core.talk.append(("send", exchange_set(exchange), core.open[op.exchange]))
 

@@ -85,7 +85,8 @@ def kimi() -> Source:
     """Kimi K3's definition on eight cores, with a schedule for one beside it."""
     text = shipped("kimi_k3").text
     at = text.index("schedule ironwood16")
-    few = text[at:].replace("schedule ironwood16", "schedule few").replace("2x2x4", "2x2x1").replace("tp = 8", "tp = 2")
+    few = text[at:].replace("schedule ironwood16", "schedule few").replace("2x2x4", "2x2x1")
+    few = few.replace("ep = 2, tp = 16", "ep = 4, tp = 2")
     one = "schedule one for kimi_k3 {\n  target v5e 1x1\n  rows 1\n  context 256\n}\n"
     return Source("kimi_k3.mks", f"{text[:at]}{few}\n{one}")
 

@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 from mks.backends.pallas.loaded import load_step
 from mks.dsl.commands.cli import main
 from mks.dsl.diagnostics import MksError
+from mks.dsl.report.capacity import lower_fitting
 from mks.server.commands import compile as compiling
 from mks.server.commands import run
 from mks.server.commands.artifact import EXECUTABLE, MANIFEST, identity
@@ -157,7 +158,7 @@ def test_the_remedy_makes_what_is_served(made: Path, folder: Path) -> None:
         assert words[:2] == ["mks", "compile"]
         args = compiling._parsed(words[2:])
         _, schedule, instance = compiling.chosen(args)
-        assert identity(compiling.lowered(schedule, instance, 2)) == identity(served.program(2, 512))
+        assert identity(lower_fitting(schedule, instance, 2)) == identity(served.program(2, 512))
         assert args.output == folder
 
 

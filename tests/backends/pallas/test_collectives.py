@@ -63,6 +63,18 @@ def test_gathers_and_greatest() -> None:
     ])  # fmt: skip
 
 
+def test_scattered_sums() -> None:
+    """Each core has its columns of the sum, the last cores none, and all have the columns that come to every core."""
+    check([
+        {"kind": "scatter", "mesh": mesh, "mode": mode, "rows": rows, "width": width, "wire": wire, "beside": beside}
+        for mesh, mode, rows, width, wire, beside in (
+            ((4,), "on_wait", 2, 300, "f32", 0),
+            ((4,), "eager", 3, 300 + 128, "bf16", 128),
+            ((2,), "on_wait", 1, 256 + 128, "f32", 128),
+        )
+    ])  # fmt: skip
+
+
 def test_one_axis_of_two() -> None:
     """A collective over one axis stays between its cores; over both, ranks run with the last axis fastest."""
     check([

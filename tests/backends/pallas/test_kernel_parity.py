@@ -70,6 +70,7 @@ QUICK = {
     "qwen38, two cores": tiny("qwen38_tp8", "eager", qwen38(2, "scatter_gather"), 3),
     "kimi, two cores": tiny("kimi_k3_mxfp4_tp8", "on_wait", kimi(1, 2), 2),
     "kimi, two by two cores": tiny("kimi_k3_mxfp4_tp8", "eager", kimi(2, 2), 1),
+    "kimi, columns by two by two cores": tiny("kimi_k3_mxfp4_tp8", "on_wait", kimi(2, 2, by="scatter_gather"), 2),
     "qwen38, eight cores": tiny("qwen38_tp8", "on_wait", qwen38(8, "two_level")),
 }
 SLOW = {
@@ -93,12 +94,16 @@ SLOW = {
     **{f"kimi on {ep} x {tp}, {count} rows": tiny("kimi_k3_mxfp4_tp8", mode, kimi(ep, tp), count)
        for ep, tp, count, mode in ((1, 2, 3, "eager"), (2, 1, 3, "on_wait"), (2, 2, 3, "on_wait"), (1, 8, 1, "on_wait"),
                                    (2, 4, 3, "eager"), (4, 2, 8, "on_wait"), (8, 1, 3, "eager"))},
+    **{f"kimi's columns on {ep} x {tp}, {count} rows, {mode}":
+       tiny("kimi_k3_mxfp4_tp8", mode, kimi(ep, tp, by="scatter_gather"), count)
+       for ep, tp, count in ((1, 2, 3), (2, 2, 8), (2, 4, 1), (4, 2, 3), (1, 8, 3), (8, 1, 1)) for mode in MODES},
 }  # fmt: skip
 # On a narrower wire only the choice is the same.
 ROUNDED = {
     **{f"qwen38 on {cores}, {by}, bf16": tiny("qwen38_tp8", "eager", qwen38(cores, by, "bf16"), 3)
        for cores, by in ((2, "direct"), (4, "scatter_gather"), (8, "two_level"))},
     "kimi on 2 x 2, bf16": tiny("kimi_k3_mxfp4_tp8", "eager", kimi(2, 2, "bf16"), 3),
+    "kimi's columns on 2 x 2, bf16": tiny("kimi_k3_mxfp4_tp8", "on_wait", kimi(2, 2, "bf16", "scatter_gather"), 3),
 }  # fmt: skip
 
 

@@ -117,10 +117,10 @@ def test_the_exchange_of_a_sum_is_the_cost_of_small_models_over_many_cores() -> 
 
 
 def test_groups_lie_where_the_mesh_puts_them() -> None:
-    """Eight cores of a host are 2 x 2 chips; four hosts are a line; messages cross its middle most."""
+    """Sixteen cores are 2 x 2 x 2 chips; two such groups are a line; messages cross its middle most."""
     schedule = program("kimi_k3").schedule
-    assert chips(schedule, ("tp",)) == (2, 2, 1)
-    assert chips(schedule, ("ep",)) == (1, 1, 4)
+    assert chips(schedule, ("tp",)) == (2, 2, 2)
+    assert chips(schedule, ("ep",)) == (1, 1, 2)
     assert chips(schedule, ("ep", "tp")) == (2, 2, 4)
     assert crossings(8, (2, 2, 1)) == 4
     assert crossings(32, (2, 2, 4)) == 32

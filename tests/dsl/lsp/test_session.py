@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from helpers.definitions import FOLDER, text
-from helpers.editor import PUBLISHED, Editor, place, uri_of
+from helpers.editor import PUBLISHED, SCRIPT, Editor, place, uri_of
 
 from mks.dsl.commands import cli
 
@@ -168,6 +168,21 @@ def test_the_editor_goes_away() -> None:
         assert editor.child.stdin is not None
         editor.child.stdin.close()
         assert editor.child.wait(10) == 1
+
+
+@pytest.mark.parametrize("size", [str(10**14), str(10**30)])
+def test_a_message_that_is_too_long(size: str) -> None:
+    """Its length is believed no more than it is read: the session ends, and says why."""
+    found = subprocess.run(
+        [sys.executable, "-c", SCRIPT], input=f"Content-Length: {size}\r\n\r\n{{}}".encode(), capture_output=True,
+        timeout=20, check=False,
+    )  # fmt: skip
+
+    assert found.returncode == 1
+    assert (
+        found.stderr.decode() == f"mks lsp: a message of {size} bytes, where 67108864 are the most; the session ends\n"
+    )
+    assert found.stdout == b""
 
 
 def test_without_pygls(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mks.dsl.program.exchange import BufferNeed, Phase, all_gather, all_reduce, argmax
+from mks.dsl.program.exchange import BufferNeed, Phase, all_gather, all_reduce, argmax, scatter
 
 
 def test_direct() -> None:
@@ -20,6 +20,17 @@ def test_scatter_gather() -> None:
     assert {need.shape[-2:] for need in found.buffers} == {(3, 640)}
     assert (found.serial, found.sent) == (2, 2 * 7 * 3 * 640 * 2)
     assert all_reduce("scatter_gather", 8, 1, 64, "f32").buffers[0].shape == (8, 1, 128)
+
+
+def test_scatter() -> None:
+    """One phase; each core's chunk, and what comes to every core after it."""
+    found = scatter(32, 8, 7168 + 128, "bf16", 128)
+
+    assert [need.shape for need in found.buffers] == [(32, 8, 256 + 128), (2, 32, 8, 256 + 128)]
+    assert (found.serial, found.sent, found.beside) == (1, 31 * 8 * (256 + 128) * 2, 128)
+    assert scatter(32, 8, 7168, "bf16").sent == 31 * 8 * 256 * 2
+    with pytest.raises(ValueError, match="empty"):
+        scatter(32, 8, 128, "bf16", 128)
 
 
 def test_two_level() -> None:

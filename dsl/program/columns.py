@@ -1,0 +1,74 @@
+"""Sums of which each core completes its own columns, to which values are added that are left scattered."""
+
+from __future__ import annotations
+
+from ..model import ir as m
+from ..model.expressions import walk
+from ..model.ir import Node, Type
+from . import ir as p
+from .build import LANES, cannot
+from .exchange import padded
+from .frame import Frame
+from .partials import axes, columns_of, named, normed, share, squares
+from .values import Split
+
+
+def beside_whole(call: m.Call, args: list[Split], frame: Frame) -> list[Split]:
+    """An addition's operands, of which some are left scattered and others are not."""
+    few = [split.complete and _of_columns(arg, frame) for split, arg in zip(args, call.args, strict=True)]
+    if not any(few) or all(few):
+        return args
+    return [Split(None, None, axes(frame), own=a.whole) if own else a for own, a in zip(few, args, strict=True)]
+
+
+def _of_columns(node: Node, frame: Frame) -> bool:
+    """Whether a value is made of others that are left scattered, and of nothing else that has columns."""
+    cut = frame.build.shares.of_scattered
+    names = [n.name in frame.scattered for n in walk(node) if isinstance(n, m.Local)]
+    weights = [n.name in cut for n in walk(node) if isinstance(n, m.WeightRef)]
+    return any(names) and all((*names, *weights))
+
+
+def by_columns(split: Split, type_: Type, by: str, wire: str, frame: Frame) -> Node:
+    """Each core completes its own columns, to which those are added that are left scattered; then all come together.
+
+    The squares of a value that is not normalised yet go to every core.
+    """
+    build, node = frame.build, split.scaled if split.partial is None else split.partial
+    every, both = axes(frame), split.partial is not None and split.scaled is not None
+    if both or split.axes != every or (node is not None and by != "scatter_gather"):
+        raise cannot("add a value that is left scattered to this sum", frame.statement.span,
+                     "write `by = scatter_gather` for the sum")  # fmt: skip
+    like = node if node is not None else split.own
+    assert like is not None
+    name, width = named(type_, like, frame)
+    terms = [term for term in (_own_sum(split, type_, name, width, wire, frame), split.own) if term is not None]
+    own = terms[0] if len(terms) == 1 else m.Call("add", tuple(terms), (), (type_,), like.span)
+    columns = build.shares.scattered(width)
+    value = frame.compute(f"own {name}", (columns,), "f32", own)
+    result = build.held(f"+{name}", (width,), "f32", frame.place, like.span)
+    build.exchanges[columns_of(name)] = p.Exchange(columns_of(name), "gather", "direct", wire, every, value, "", 0,
+                                                   columns, like.span, (p.Piece(result, 0, columns),))  # fmt: skip
+    frame.ops += [p.Send(columns_of(name)), p.Receive(columns_of(name))]
+    return frame.local(result, type_, like)
+
+
+def _own_sum(split: Split, type_: Type, name: str, width: int, wire: str, frame: Frame) -> Node | None:
+    """This core's columns of a sum; normalised, if what was multiplied is not yet."""
+    build, norm, node = frame.build, split.norm, split.scaled if split.partial is None else split.partial
+    if node is None:
+        return None
+    columns, value = build.shares.scattered(width), share(name, width, node, frame)
+    result = build.held(f"sum of {name}", (columns,), "f32", frame.place, node.span)
+    local: Node = frame.local(result, type_, node)
+    pieces: tuple[p.Piece, ...] = ()
+    beside = ""
+    if norm is not None:
+        beside = frame.compute(f"squares of {name}", (LANES,), "f32", squares(norm))
+        total = build.held(f"sum of squares of {name}", (LANES,), "f32", frame.place, norm.span)
+        pieces = (p.Piece(result, 0, columns), p.Piece(total, padded(-(-width // build.schedule.cores)), LANES))
+        local = normed(local, frame.local(total, type_, node), norm, type_, frame)
+    build.exchanges[name] = p.Exchange(name, "sum", "scatter", wire, split.axes, value, result, 0, width, node.span,
+                                       pieces, beside)  # fmt: skip
+    frame.ops += [p.Send(name), p.Receive(name)]
+    return local
