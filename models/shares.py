@@ -28,14 +28,14 @@ def rank(schedule: Schedule, core: int, axes: tuple[str, ...]) -> int:
 
 def ranges(weight: m.Weight, shares: Shares, core: int) -> tuple[range, ...]:
     """Which indices of each axis of a weight `core` holds: fewer than `shares.weight_shape` says at the axis's end."""
-    split = shares.schedule.splits.get(weight.name)
+    over = shares.cut_by_use(weight)
     found = []
     for axis, (poly, length) in enumerate(zip(weight.shape, shares.weight_shape(weight), strict=True)):
         whole = shares.instance.length(poly)
         if whole == length:
             found.append(range(whole))
-        elif split is not None and axis == 0:
-            first = rank(shares.schedule, core, split.axes) * length
+        elif axis in over:
+            first = rank(shares.schedule, core, over[axis]) * length
             found.append(range(min(first, whole), min(first + length, whole)))
         else:
             found.append(_range(whole, poly, shares, core))

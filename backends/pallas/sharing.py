@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import jax
@@ -100,8 +100,7 @@ class Sharing:
 
 def of_weight(shares: Shares, weight: m.Weight) -> Sharing:
     """How a layer's weight is shared out."""
-    split = shares.schedule.splits.get(weight.name)
-    return _sharing(shares, weight.shape, shares.weight_shape(weight), None if split is None else split.axes)
+    return _sharing(shares, weight.shape, shares.weight_shape(weight), shares.cut_by_use(weight))
 
 
 def of_state(shares: Shares, state: m.State) -> Sharing:
@@ -115,8 +114,9 @@ def of_value(shares: Shares, shape: Sequence[Poly]) -> Sharing:
 
 
 def _sharing(
-    shares: Shares, shape: Sequence[Poly], share: tuple[int, ...], split: tuple[str, ...] | None = None
+    shares: Shares, shape: Sequence[Poly], share: tuple[int, ...], known: Mapping[int, tuple[str, ...]] | None = None
 ) -> Sharing:
+    """`known` are mesh axes over which an axis is cut, where not its size's own `shard` says it."""
     mesh = shares.schedule.axes
     cuts: list[Cut | None] = []
     whole = shares.instance.shape(tuple(shape))
@@ -124,14 +124,13 @@ def _sharing(
         if mine == length:
             cuts.append(None)
             continue
-        repeat, over = 1, split
-        if split is None or axis > 0:
+        repeat, over = 1, (known or {}).get(axis)
+        if over is None:
             shard = next(shares.schedule.shards[a.name] for a in poly.atoms if a.name in shares.schedule.shards)
             size, over = shares.instance.values[shard.size], shard.axes
             assert isinstance(size, int)
             ways = shares.schedule.ways(shard.axes)
             repeat = ways // size if shard.repeat and size < ways else 1
-        assert over is not None
         places = tuple(i for i, name in enumerate(mesh) if name in over)
         cuts.append(Cut(places, mine, length, repeat))
     return Sharing(tuple(mesh.values()), tuple(cuts))

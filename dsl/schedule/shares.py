@@ -75,6 +75,13 @@ class Shares:
         rows = self.instance.length(weight.shape[0])
         return (-(-rows // self.schedule.ways(split.axes)), *shape[1:])
 
+    def cut_by_use(self, weight: m.Weight) -> dict[int, tuple[str, ...]]:
+        """Axes of a weight that are cut though their sizes are not, each over what axes of the mesh."""
+        if weight.name in self.of_scattered:
+            return {len(weight.shape) - 1: tuple(self.schedule.axes)}
+        split = self.schedule.splits.get(weight.name)
+        return {} if split is None else {0: split.axes}
+
     @cached_property
     def _of_experts(self) -> frozenset[str]:
         return frozenset(name for names in self.facts.experts.values() for name in names)

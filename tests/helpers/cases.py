@@ -6,6 +6,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ from mks.dsl.program.ir import Program
 from mks.dsl.program.lower import lower
 from mks.dsl.schedule.ir import Schedule
 from mks.dsl.source import Source
-from mks.models import operands
+from mks.models import codecs, operands
 from mks.models.binding import Binding
 from mks.models.demo import default_checkpoint
 from mks.models.load import load
-from mks.models.read import read
+from mks.models.read import Quantised, read
 from mks.models.stored import DTYPES
 
 DATA = Path(__file__).parents[1] / "data"
@@ -97,7 +98,7 @@ def model_of(case: Case) -> Read:
                       operands.stored(binding), operands.plain(binding), same)  # fmt: skip
     instance, problems = instantiate(model, overrides=dict(case.sizes), working=case.working)
     assert instance is not None, problems
-    return Read(schedule, instance, partial(_drawn, instance), partial(_drawn, instance))
+    return Read(schedule, instance, partial(_drawn, instance), partial(_stored, instance))
 
 
 def _binding(model: m.Model, case: Case) -> Binding:
@@ -119,10 +120,33 @@ def values(model: Read) -> Iterator[tuple[str, int | None, Array]]:
 def _drawn(instance: Instance, name: str, layer: int | None) -> Array:
     """A weight that keeps values about as large as they are."""
     weight = instance.model.weights[name]
-    shape, rng = instance.shape(weight.shape), np.random.default_rng([zlib.crc32(name.encode()), layer or 0])
+    if weight.codec.name == "mxfp4":
+        matrices = [codecs.mxfp4(matrix.codes, matrix.scales) for matrix in _stored(instance, name, layer)]
+        return np.stack(matrices).astype(DTYPES[instance.dtype(weight.type)])
+    shape, rng = instance.shape(weight.shape), _rng(name, layer)
     values = rng.normal(size=shape)
     if len(shape) == 1:
         values = values * 0.3 + 0.5
     elif name != "embed":
         values = values * shape[-1] ** -0.5
     return values.astype(DTYPES[instance.dtype(weight.type)])
+
+
+def _stored(instance: Instance, name: str, layer: int | None) -> Any:
+    """The same as it is packed: of `mxfp4` each expert's codes and scales, of which the standard deviation is 2.9."""
+    weight = instance.model.weights[name]
+    if weight.codec.name != "mxfp4":
+        return _drawn(instance, name, layer)
+    experts, outputs, inputs = instance.shape(weight.shape)
+    rng, middle = _rng(name, layer), round(127 - log2(2.9 * inputs**0.5))
+    return [
+        Quantised(
+            rng.integers(0, 256, (outputs, inputs // 2), np.uint8),
+            rng.integers(middle - 1, middle + 2, (outputs, inputs // 32), np.uint8),
+        )
+        for _ in range(experts)
+    ]
+
+
+def _rng(name: str, layer: int | None) -> np.random.Generator:
+    return np.random.default_rng([zlib.crc32(name.encode()), layer or 0])

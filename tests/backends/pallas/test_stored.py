@@ -15,20 +15,25 @@ from mks.models import operands
 
 pytestmark = pytest.mark.timeout(120)
 
+SIZES = {
+    "d": 128, "layers": 3, "vocab": 320, "block": 2, "heads": 4, "q_lora": 48, "kv_lora": 32, "nope": 16, "common": 8,
+    "vdim": 16, "kda_heads": 4, "key": 16, "val": 16, "ffn": 256, "latent": 384, "experts": 8, "moe": 64, "top": 4,
+}  # fmt: skip
 CASES = {
     "plain": ("kimi_k3", "kimi_k3_tiny", ONE),
     "mxfp4": ("kimi_k3", "kimi_k3_mxfp4_tiny", ONE + KIMI),
     "experts over two, each over two": ("kimi_k3", "kimi_k3_mxfp4_tp8", kimi(2, 2)),
     "each over eight": ("kimi_k3", "kimi_k3_mxfp4_tp8", kimi(1, 8)),
     "drawn": (MOE, "", ONE),
+    "a sum left scattered, of which one core has none": ("kimi_k3", "", kimi(2, 2), SIZES),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_weight_is_what_was_packed(name: str) -> None:
     """Those in two products too, and each of the routed experts; in the last layer that has them."""
-    text, folder, lines = CASES[name]
-    model = model_of(Case(text, (((1,), (0,)),), lines, folder))
+    text, folder, lines, *sizes = CASES[name]
+    model = model_of(Case(text, (((1,), (0,)),), lines, folder, *(tuple(each.items()) for each in sizes)))
     program = lower(model.schedule, model.instance, 1, model.plain)
     packed = [operands.packed(program, model.stored, core) for core in range(program.schedule.cores)]
     weights = packed_weights(program, {name: jnp.stack([core[name] for core in packed]) for name in packed[0]})
