@@ -7,7 +7,8 @@ from attrs import evolve
 from ..model import ir as m
 from ..model.ir import Node, Type
 from . import ir as p
-from .build import Build, cannot, expert_bank, sharded_over
+from .banks import expert_bank
+from .build import Build, cannot, sharded_over
 from .frame import Frame
 from .sums import axes, complete
 from .values import Split
