@@ -45,8 +45,8 @@ class BlockError(Exception):
     """A block that no scale holds exactly.
 
     `inputs` of `output` are its own, of `expert` and `weight`. Its groups' scales are 2 to the power of `exponents`,
-    lowest and highest; its own would have to be at least 2 ** `least` and at most 2 ** `most`. Blocks of
-    `fits` inputs would be exact in its matrix, the longest that are; 0 where none are.
+    lowest and highest; its own would have to be at least 2 ** `least` and at most 2 ** `most`. Blocks of `fits` inputs
+    would be exact in its matrix, the longest that are; 0 where none are.
     """
 
     output: int
@@ -76,11 +76,14 @@ def reblocked(matrix: Quantised, inputs: int, block: int) -> Quantised:
     codes = matrix.codes if together == 2 else _single(matrix.codes, inputs)
     codes = codes.reshape(outputs, groups, group // together)
     exponents = matrix.scales.astype(np.int16) - _BIAS
-    least, most = at_least[codes].max(axis=-1) + exponents, at_most[codes].min(axis=-1) + exponents
     each = block // group
-    lower, upper = _bounds(least, most, each)
+    lower, upper = _bounds(exponents + _AT_LEAST.max(), exponents + _AT_MOST.min(), each)
     if (lower > upper).any():
-        raise _error(exponents, least, most, inputs, each)
+        # That is not for any codes, but perhaps for these; looking at them takes most of the time.
+        least, most = at_least[codes].max(axis=-1) + exponents, at_most[codes].min(axis=-1) + exponents
+        lower, upper = _bounds(least, most, each)
+        if (lower > upper).any():
+            raise _error(exponents, least, most, inputs, each)
     # As small as it may be, so that few numbers are subnormal.
     scales = np.maximum(lower, 1 - _BIAS)
     shifts = exponents - np.repeat(scales, each, axis=1)[:, :groups]
