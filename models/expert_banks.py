@@ -1,4 +1,4 @@
-"""One core's experts as kernels fetch them: shares of an expert's matrices in one array, every bit as it is stored."""
+"""One core's experts as kernels fetch them: shares of an expert's matrices in one array, as stored or re-blocked."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from ..dsl.program.tiles import WIDTH
 from ..dsl.schedule.shares import Shares
 from . import tapes
 from .read import Quantised
+from .reblocking import BlockError, reblocked
 from .shares import ranges
 from .stored import DTYPES
 
 type Array = np.ndarray[Any, Any]
-type Matrix = Quantised | Array  # `[outputs, inputs]` of one expert: `Quantised` for `mxfp4`
+type Matrix = Quantised | Array  # `[outputs, inputs]` of one expert: `Quantised` for `mxfp4` and `fp8`
 # A matrix of an expert: the whole one of a weight, by its qualified name.
 type ReadExpert = Callable[[str, int], Matrix]
 
@@ -65,7 +66,7 @@ def pack_expert(matrices: Sequence[Matrix], layout: ExpertLayout) -> Array:
         own, left = left[: len(product.widths)], left[len(product.widths) :]
         assert [_outputs(matrix) for matrix in own] == list(product.widths)
         plain = [matrix.codes if isinstance(matrix, Quantised) else matrix for matrix in own]
-        dtype = np.dtype(np.uint8) if product.group else DTYPES[layout.codec]
+        dtype = np.dtype(np.uint8) if product.group else DTYPES[product.codec.name]
         at = product.row
         for block in tapes.blocks(plain, product.tiling, dtype):
             out[at : at + len(block)] = block
@@ -96,7 +97,7 @@ def _scale_rows(scales: Array, product: ExpertProduct) -> Array:
 
 def _octets(product: ExpertProduct, block: Block) -> Iterator[tuple[int, int, range]]:
     """A block's octets: each one's number, and for each piece of the inputs that lies in it the groups."""
-    each = product.tiling.inputs // block.fold // product.group
+    each = -(-(product.tiling.inputs // block.fold) // product.group)
     for octet in range(product.octets(block.fold)):
         for piece in range(block.fold):
             first = piece * each
@@ -111,7 +112,7 @@ def unpack_expert(rows: Array, layout: ExpertLayout) -> tuple[Matrix, ...]:
     """The shares of an expert's matrices again, not padded."""
     found: list[Matrix] = []
     for product in layout.products:
-        dtype = np.dtype(np.uint8) if product.group else DTYPES[layout.codec]
+        dtype = np.dtype(np.uint8) if product.group else DTYPES[product.codec.name]
         numbers = tapes.unpack(rows[product.row : product.row + product.tiling.rows], product.tiling, dtype)
         numbers = numbers[:, : -(-product.inputs * product.tiling.bits // (8 * dtype.itemsize))]
         scales = _scales(rows, product) if product.group else None
@@ -126,22 +127,14 @@ def unpack_expert(rows: Array, layout: ExpertLayout) -> tuple[Matrix, ...]:
 def _scales(rows: Array, product: ExpertProduct) -> Array:
     """A product's scales u8 `[outputs, groups]`."""
     words = np.ascontiguousarray(rows[product.scale_row : product.end]).view(np.uint8).reshape(-1, OCTET, WIDTH, 4)
-    found = np.zeros((product.tiling.outputs, product.tiling.inputs // product.group), np.uint8)
+    found = np.zeros((product.tiling.outputs, -(-product.tiling.inputs // product.group)), np.uint8)
     for block in product.blocks:
         for octet, piece, groups in _octets(product, block):
             row, byte = product.place(octet)
             lanes = slice(piece * block.columns, (piece + 1) * block.columns)
             part = words[(row - product.scale_row) // OCTET, : len(groups), lanes, byte]
             found[block.first : block.first + block.columns, groups.start : groups.stop] = part.T
-    return found[:, : product.inputs // product.group]
-
-
-def expert_bank(
-    read: ReadExpert, weights: Sequence[m.Weight], layout: ExpertLayout, shares: Shares, core: int
-) -> Iterator[Array]:
-    """One core's experts of a layer in order, as `bank_expert` gives each."""
-    for number in range(shares.weight_shape(weights[0])[0]):
-        yield bank_expert(read, weights, layout, shares, core, number)
+    return found[:, : product.groups]
 
 
 def bank_expert(
@@ -149,9 +142,20 @@ def bank_expert(
 ) -> Array:
     """One of a core's experts of a layer, int32 `[layout.rows, 512]`; one that only pads its share is zeros.
 
-    `weights` are the layout's, in its order.
+    `weights` are the layout's, in its order. Raises `BlockError` where a matrix cannot be re-blocked without loss.
     """
     held = ranges(weights[0], shares, core)[0]
     if number >= len(held):
         return np.zeros((layout.rows, WIDTH), np.int32)
-    return pack_expert([expert_share(read(w.name, held[number]), w, shares, core) for w in weights], layout)
+    products, found = (product for product in layout.products for _ in product.widths), []
+    for weight, product in zip(weights, products, strict=True):
+        share = expert_share(read(weight.name, held[number]), weight, shares, core)
+        if product.codec.name == "fp8":
+            assert isinstance(share, Quantised)
+            try:
+                share = reblocked(share, product.inputs, product.group)
+            except BlockError as e:
+                _, rows, inputs = ranges(weight, shares, core)
+                raise e.at(weight.name, held[number], rows.start, inputs.start) from None
+        found.append(share)
+    return pack_expert(found, layout)

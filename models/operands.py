@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from attrs import field, frozen
 
+from ..dsl.diagnostics import Diagnostic, Label, MksError
 from ..dsl.program.ir import Bank, Program
 from . import tapes
 from .binding import Binding
-from .expert_banks import Matrix, bank_expert, expert_bank
+from .expert_banks import Matrix, bank_expert
 from .read import read, read_expert, release_expert
+from .reblocking import BlockError
 from .tapes import Array, Read
 
 
@@ -28,6 +30,13 @@ class Experts:
     def __getitem__(self, expert: int) -> Matrix:
         self.taken.add(expert)
         return read_expert(self.binding, self.name, self.layer, expert)
+
+    def scales(self, expert: int) -> str:
+        """The tensor that holds an expert's scales."""
+        source = self.binding.sources[self.binding.key(self.name, self.layer)]
+        found = source.pieces[expert if source.axes else 0].scales
+        assert found is not None
+        return found.tensor.name
 
     def release(self) -> None:
         """Let the system drop the pages of those that were read."""
@@ -68,20 +77,41 @@ def bank_layers(program: Program, bank: Bank) -> list[int]:
 
 
 def bank_blocks(program: Program, bank: Bank, layer: int, read: Read, core: int) -> Iterator[Array]:
-    """One layer's experts of a core, int32 `[rows, 512]` each."""
-    held, weights = _bank_weights(program, bank, layer, read)
-    return expert_bank(lambda name, expert: held[name][expert], weights, bank.layout, program.shares, core)
+    """One layer's experts of a core, int32 `[rows, 512]` each. Raises `MksError` (E427, E429)."""
+    held = _held(bank, layer, read)
+    return (_block(program, bank, held, number, core) for number in range(bank.count))
 
 
 def bank_block(program: Program, bank: Bank, layer: int, number: int, read: Read, core: int) -> Array:
     """One of them."""
-    held, weights = _bank_weights(program, bank, layer, read)
-    return bank_expert(lambda name, expert: held[name][expert], weights, bank.layout, program.shares, core, number)
+    return _block(program, bank, _held(bank, layer, read), number, core)
 
 
-def _bank_weights(program: Program, bank: Bank, layer: int, read: Read) -> tuple[dict[str, Any], list[Any]]:
-    names = [name for names in bank.products for name in names]
-    return {name: read(name, layer) for name in names}, [program.instance.model.weights[name] for name in names]
+def _held(bank: Bank, layer: int, read: Read) -> dict[str, Any]:
+    return {name: read(name, layer) for names in bank.products for name in names}
+
+
+def _block(program: Program, bank: Bank, held: dict[str, Any], number: int, core: int) -> Array:
+    weights = [program.instance.model.weights[name] for name in held]
+    try:
+        return bank_expert(lambda name, expert: held[name][expert], weights, bank.layout, program.shares, core, number)
+    except BlockError as e:
+        raise MksError([_inexact(e, program, held[e.weight])]) from None
+
+
+def _inexact(error: BlockError, program: Program, held: Any) -> Diagnostic:
+    """A block that re-blocking would change."""
+    store = next(store for store in program.schedule.stores if store.weight == error.weight)
+    low, high = error.exponents
+    where = f"`{held.scales(error.expert)}`: " if isinstance(held, Experts) else ""
+    fits = (f"`store {error.weight} as fp8 block {error.fits}` would keep this matrix",) if error.fits else ()
+    return Diagnostic("E429", f"`{error.weight}` cannot be kept as {store.codec}: a block would lose bits",
+                      Label(store.span), (), (
+        f"{where}expert {error.expert}, output {error.output}, inputs {error.inputs.start} .. {error.inputs.stop}: "
+        f"scales from 2 ** {low} to 2 ** {high}",
+        f"its largest number needs a scale of 2 ** {error.least} or more, its lowest bit one of 2 ** {error.most} or "
+        "less: e4m3 has 448 and 2 ** -9"),
+        (*fits, f"without the line `{error.weight}` stays as it is stored"))  # fmt: skip
 
 
 def operand(program: Program, read: Read, name: str, core: int) -> Array:

@@ -57,9 +57,10 @@ def release(binding: Binding, name: str, layer: int | None = None) -> None:
 
 @frozen
 class Quantised:
-    """A matrix as `mxfp4` stores it: codes u8 `[outputs, inputs / 2]`, the low nibble first, and scales u8, by groups.
+    """A matrix of codes u8 and scales u8 by groups of inputs, where byte b means 2 ** (b - 127).
 
-    The groups are of 32 inputs; a share of a matrix may have shorter ones.
+    As `mxfp4` stores it codes are `[outputs, inputs / 2]`, the low nibble first, and groups are of 32 inputs; a share
+    of a matrix may have shorter ones. Re-blocked they are e4m3 numbers, `[outputs, inputs]`, and groups are longer.
     """
 
     codes: np.ndarray

@@ -10,7 +10,7 @@ from ...dsl.program import ir as p
 from .sharded import Operand
 from .tape import first_rows
 
-_SIGNS = {"mxfp4": 0x88888888, "bf16": 0x80008000, "f32": 0x80000000}
+_SIGNS = {"mxfp4": 0x88888888, "fp8": 0x80808080, "bf16": 0x80008000, "f32": 0x80000000}
 
 
 def names(program: p.Program) -> tuple[str, ...]:
@@ -30,7 +30,7 @@ def corrupted(program: p.Program, operand: Operand, name: str) -> Operand:
             if name in group:
                 product = bank.layout.products[number]
                 rows = _rows(product.row, product.tiling.runs[0].rows[0])
-                return _changed(operand, bank.array, (0, slice(None), rows), _SIGNS[bank.layout.codec])
+                return _changed(operand, bank.array, (0, slice(None), rows), _SIGNS[product.codec.name])
     chosen = next(x for x in program.products.values() if name == x.place or name in x.weights)
     rows = _rows(first_rows(program)[chosen.name][0], chosen.tiling.runs[0].rows[0])
     return _changed(operand, f"tape {chosen.ring}", (rows,), _SIGNS[chosen.dtype])

@@ -55,12 +55,12 @@ def _many(rows: int, weights: int, machine: Machine) -> float:
     return max(0, rows - 16) / 128 * weights / TILE * machine.tile[16].value
 
 
-def expert_dot(product: ExpertProduct, codec: str, rows: int, machine: Machine) -> float:
-    """One product of a routed expert; each row of the operand is spread over eight where codes have scales."""
+def expert_dot(product: ExpertProduct, rows: int, machine: Machine) -> float:
+    """One product of a routed expert; for codes of four bits each row of the operand is spread over eight."""
     bits = product.tiling.bits
     weights = product.tiling.rows * ROW_BYTES
     bundles = machine.tile[bits].value
-    if codec == "mxfp4":
+    if product.codec.name == "mxfp4":
         bundles += machine.code_row.value * (rows - 1)
     return weights / TILE * bundles + 20
 
@@ -72,12 +72,12 @@ def expert_sum(shape: tuple[int, ...]) -> float:
 
 def chosen_dot(bank: p.Bank, number: int, program: p.Program, machine: Machine) -> float:
     """The same as kernels do it: an expert that a single row chose is multiplied for that one alone."""
-    product, codec = bank.layout.products[number], bank.layout.codec
-    every = expert_dot(product, codec, program.rows, machine)
-    if program.rows == 1 or program.instance.working == "f32" or codec != "mxfp4":
+    product = bank.layout.products[number]
+    every = expert_dot(product, program.rows, machine)
+    if program.rows == 1 or program.instance.working == "f32" or product.codec.name != "mxfp4":
         return every
     share = alone(bank.count * program.schedule.ways(bank.axes), bank.top, program.rows)
-    return BRANCH + share * expert_dot(product, codec, 1, machine) + (1 - share) * every
+    return BRANCH + share * expert_dot(product, 1, machine) + (1 - share) * every
 
 
 def compute(op: p.Compute | p.Put, program: p.Program, layer: int | None) -> float:

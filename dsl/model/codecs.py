@@ -31,3 +31,8 @@ def stored_bytes(codec: Codec, shape: tuple[int, ...]) -> int:
         return half + 2 * rows * groups
     matrices = 4 * prod(shape[:-2]) if codec.name == "nvfp4" else 0
     return half + rows * groups + matrices
+
+
+def kept_bytes(codec: Codec, shape: tuple[int, ...]) -> int:
+    """Bytes of a weight that a schedule stores as `fp8` in blocks: a byte an element, and one an output and block."""
+    return prod(shape) + prod(shape[:-1]) * -(-shape[-1] // (codec.group or 1))

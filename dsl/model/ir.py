@@ -236,10 +236,8 @@ class Codec:
     group: int | None = None
 
     def __str__(self) -> str:
-        word = {"int4": "group", "fp8": "block"}.get(self.name)
-        if self.group is None:
-            return self.name
-        return f"{self.name} by column" if self.group == 0 else f"{self.name} {word or 'group'} {self.group}"
+        word = {"int4": f"group {self.group}", "fp8": f"block {self.group}", "int8": "by column"}.get(self.name)
+        return self.name if word is None else f"{self.name} {word}"
 
 
 @frozen(repr=False)

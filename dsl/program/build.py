@@ -14,8 +14,7 @@ from ..schedule.shares import Shares
 from ..schedule.targets import BYTES
 from ..source import Span
 from . import ir as p
-from .expert_layout import expert_layout
-from .tiles import ROW_BYTES, TILE_BYTES, WIDTH, Run, Tiling, tiling
+from .tiles import ROW_BYTES, TILE_BYTES, Run, Tiling, tiling
 
 LANES = 128
 DIRECT = "unstreamed weights"  # no stream can have this name
@@ -205,41 +204,6 @@ def head_product(build: Build, place: str, weight: str, piece: str, heads: int, 
     made = p.Product(name, place, (weight,), (outputs,), dtype, tiles, ring, operand, result, span, piece)
     build.products[name] = made
     return made
-
-
-def expert_bank(build: Build, place: str, node: m.Experts, slots: int, routes: str, top: int) -> p.Bank:
-    """Where the chosen experts of a part come from, and the slots that they go through."""
-    weights = build.schedule.model.weights
-    found: dict[str, list[str]] = {}
-    for call in walk(node.body):
-        if isinstance(call, m.Call) and call.op == "matmul":
-            indexed, x = call.args
-            assert isinstance(indexed, m.Call)
-            assert isinstance(indexed.args[0], m.WeightRef)
-            key = x.name if isinstance(x, m.Local) else str(len(found))
-            found.setdefault(key, []).append(indexed.args[0].name)
-    # The innermost product comes first.
-    products = tuple(tuple(names) for names in reversed(found.values()))
-    shapes = []
-    for names in products:
-        own = [build.shares.weight_shape(weights[name]) for name in names]
-        shapes.append(("+".join(names), tuple(shape[1] for shape in own), own[0][2]))
-    first = weights[products[0][0]]
-    codec = build.shares.codec(first).name
-    if first.name in build.plain or codec != "mxfp4":
-        codec = build.dtype(first.type)
-    layout = expert_layout(shapes, codec)
-    name = f"experts {place}"
-    count = build.shares.weight_shape(weights[products[0][0]])[0]
-    build.buffer(name, (slots, layout.rows, WIDTH), "int32", "", node.span)
-    layers = len(build.layers_of(place))
-    build.arrays[f"bank {place}"] = p.Array(
-        f"bank {place}", (layers, count, layout.rows, WIDTH), "int32", "bank", place
-    )
-    over, most = sharded_over(build, weights[products[0][0]].shape[0]), min(count, build.rows * top)
-    array = f"bank {place}"
-    build.banks[name] = p.Bank(name, place, array, slots, products, layout, routes, count, top, most, over, node.span)
-    return build.banks[name]
 
 
 def ring_of(build: Build, place: str, members: tuple[str, ...]) -> str:

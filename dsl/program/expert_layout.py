@@ -1,9 +1,9 @@
 """How the matrices of one routed expert lie in one array of 512-word rows, which a single transfer fetches.
 
 The products lie one after the other in the order of use, each cut into blocks as a tape's are. What `mxfp4` stores
-keeps its bits: eight codes to a word, and after a product's codes its scales. Eight consecutive groups of a block's
-columns are an octet, `[8, 512]` bytes, which is what one dot of a kernel needs; four octets share eight rows of words,
-the first in the lowest bytes.
+keeps its bits: eight codes to a word, and after a product's codes its scales. What is kept as `fp8` has four e4m3
+numbers to a word, and scales of the same kind: a byte that is the exponent of one. Eight consecutive groups of a
+block's columns are an octet, `[8, 512]` bytes; four octets share eight rows of words, the first in the lowest bytes.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from math import gcd
 
 from attrs import frozen
 
+from ..model.ir import Codec
 from .tiles import WIDTH, Tiling, tiling
 
-BITS = {"mxfp4": 4, "bf16": 16, "f32": 32}
-GROUP = 32  # inputs that share a scale
+BITS = {"mxfp4": 4, "fp8": 8, "bf16": 16, "f32": 32}
+GROUP = 32  # inputs that share a scale of `mxfp4`
 OCTET = 8  # groups
 _PER_WORD = 4  # octets
 
@@ -40,10 +41,12 @@ class Block:
 class ExpertProduct:
     """One product of an expert: outputs of `widths` one after the other, of `inputs` inputs, as one core holds them.
 
-    `group` inputs share a scale; 0 where there are none. Codes, or numbers, begin at `row`, scales at `scale_row`.
+    `codec` is `mxfp4`, `fp8` in blocks, or `bf16` or `f32` for plain numbers. `group` inputs share a scale, the last
+    ones fewer; 0 where there are none. Codes, or numbers, begin at `row`, scales at `scale_row`.
     """
 
     name: str
+    codec: Codec
     widths: tuple[int, ...]
     inputs: int
     tiling: Tiling
@@ -55,6 +58,11 @@ class ExpertProduct:
     def outputs(self) -> int:
         """Outputs, not padded."""
         return sum(self.widths)
+
+    @property
+    def groups(self) -> int:
+        """Scales of an output."""
+        return -(-self.inputs // self.group) if self.group else 0
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -85,9 +93,8 @@ class ExpertProduct:
 
 @frozen
 class ExpertLayout:
-    """An expert's array, int32 `[rows, 512]`. `codec` is `mxfp4`, or `bf16` or `f32` for matrices of plain numbers."""
+    """An expert's array, int32 `[rows, 512]`."""
 
-    codec: str
     products: tuple[ExpertProduct, ...]
 
     def __getitem__(self, name: str) -> ExpertProduct:
@@ -108,21 +115,32 @@ class ExpertLayout:
         """How many of the bytes are neither a weight's nor a scale's."""
         used = 0
         for product in self.products:
-            used += -(-product.outputs * product.inputs * BITS[self.codec] // 8)
-            used += product.outputs * -(-product.inputs // product.group) if product.group else 0
+            used += -(-product.outputs * product.inputs * BITS[product.codec.name] // 8)
+            used += product.outputs * product.groups
         return self.nbytes - used
 
 
-def expert_layout(products: Iterable[tuple[str, tuple[int, ...], int]], codec: str) -> ExpertLayout:
-    """Lay out products, each its name, the widths of its matrices' outputs and its inputs, as one core holds them.
-
-    Where a share of the inputs cuts groups, the pieces of each keep its scale, so that all groups are equally long.
-    """
+def expert_layout(products: Iterable[tuple[str, tuple[int, ...], int, Codec]]) -> ExpertLayout:
+    """Lay out products, each its name, the widths of its matrices' outputs, its inputs and its codec, on one core."""
     found: list[ExpertProduct] = []
     at = 0
-    for name, widths, inputs in products:
-        tiles = tiling(sum(widths), inputs, BITS[codec])
-        group = gcd(GROUP, inputs) if codec == "mxfp4" else 0
-        found.append(ExpertProduct(name, widths, inputs, tiles, group, at, at + tiles.rows))
-        at = found[-1].end
-    return ExpertLayout(codec, tuple(found))
+    for name, widths, inputs, codec in products:
+        tiles = tiling(sum(widths), inputs, BITS[codec.name])
+        made = ExpertProduct(name, codec, widths, inputs, tiles, _group(codec, inputs, tiles), at, at + tiles.rows)
+        found.append(made)
+        at = made.end
+    return ExpertLayout(tuple(found))
+
+
+def _group(codec: Codec, inputs: int, tiles: Tiling) -> int:
+    """How many inputs share a scale.
+
+    Where a share of the inputs cuts groups of `mxfp4`, the pieces of each keep its scale, so that all groups are
+    equally long. A block of `fp8` ends where the share does, and none goes on from a piece of the inputs to the next.
+    """
+    if codec.name == "mxfp4":
+        return gcd(GROUP, inputs)
+    if codec.name != "fp8":
+        return 0
+    fold = max(run.fold for run in tiles.runs)
+    return codec.group or 0 if fold == 1 else gcd(codec.group or 0, tiles.inputs // fold)

@@ -8,7 +8,8 @@ from ..model import ir as m
 from ..model.expressions import walk
 from ..model.ir import Node, Type
 from . import ir as p
-from .build import Build, cannot, expert_bank, sharded_over
+from .banks import expert_bank
+from .build import Build, cannot, sharded_over
 from .frame import Frame
 from .partials import axes
 from .sums import complete

@@ -59,7 +59,9 @@ def _cut_groups(shares: Shares) -> list[str]:
     """Weights whose shares end inside a codec's group: each core that has a piece keeps the group's scale."""
     words = []
     for weight in shares.schedule.model.weights.values():
-        codec, whole, mine = shares.codec(weight), shares.instance.shape(weight.shape), shares.weight_shape(weight)
+        codec, whole, mine = weight.codec, shares.instance.shape(weight.shape), shares.weight_shape(weight)
+        if shares.codec(weight) != codec:
+            continue  # its blocks begin anew on each core
         axes = (-2, -1) if codec.name == "fp8" and len(whole) > 1 else (-1,)
         for axis in axes:
             if codec.group and mine[axis] < whole[axis] and mine[axis] % codec.group:

@@ -1,4 +1,4 @@
-"""Collectives and numerics statements of a schedule: gather, reduce, overlap, form and store."""
+"""Collectives and numerics statements of a schedule: gather, reduce, overlap and form."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 from ..diagnostics import Label
 from ..model import ir as m
-from ..model.declarations import codec as resolve_codec
 from ..model.expressions import walk
-from ..model.scope import Scope, Stop, World
 from ..text import syntax as s
-from .ir import Form, Gather, Group, Overlap, Reduce, Store
+from .ir import Form, Gather, Group, Overlap, Reduce
 from .options import options, word
 
 if TYPE_CHECKING:
@@ -134,22 +132,3 @@ def form(item: s.Form, draft: Draft) -> Form | None:
         draft.sink.report("E207", "`latent` is the form already", item.value.span,
                           notes=("a line that changes nothing is an error",))  # fmt: skip
     return Form(part, item.value.text, item.span)
-
-
-def store(item: s.Store, draft: Draft) -> list[Store]:
-    """Weights held in another codec."""
-    try:
-        codec = resolve_codec(item.codec, Scope(World(draft.sink, frozenset()), None))
-    except Stop:
-        return []
-    found = []
-    for name in item.weights:
-        weight = draft.weight(name)
-        if weight is None:
-            continue
-        declared = draft.model.weights[weight]
-        if declared.codec == codec:
-            draft.sink.report("E207", f"`{weight}` is {codec} already", name.span,
-                              notes=("a line that changes nothing is an error",))  # fmt: skip
-        found.append(Store(weight, codec, name.span))
-    return found

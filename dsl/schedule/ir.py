@@ -118,7 +118,7 @@ class Form:
 
 @frozen(repr=False)
 class Store:
-    """Weights held in another codec, without loss."""
+    """Experts' `mxfp4` kept as `fp8` in blocks: e4m3 numbers, and a power of two for each output and block."""
 
     weight: str
     codec: m.Codec

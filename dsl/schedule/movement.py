@@ -11,7 +11,7 @@ from ..diagnostics import Label, did_you_mean
 from ..model.facts import same_operand
 from ..source import Span
 from ..text import syntax as s
-from . import collectives
+from . import collectives, storing
 from .ir import Fetch, Form, Gather, Group, Overlap, Point, Prefetch, Reduce, Store, Stream
 from .options import BYTES, count, options
 
@@ -42,7 +42,7 @@ def movement(declared: s.Schedule, draft: Draft) -> Movement:
         s.Stream: lambda i: [_stream(i, streamed, draft)], s.Fetch: lambda i: [_fetch(i, draft)],
         s.Prefetch: lambda i: [_prefetch(i, draft)], s.Gather: lambda i: [collectives.gather(i, draft)],
         s.Reduce: lambda i: collectives.reduce(i, draft), s.Form: lambda i: [collectives.form(i, draft)],
-        s.Store: lambda i: collectives.store(i, draft),
+        s.Store: lambda i: storing.store(i, draft),
     }  # fmt: skip
     for item in declared.items:
         for made in makers.get(type(item), _nothing)(item):

@@ -7,7 +7,7 @@ from functools import cached_property
 from attrs import frozen
 
 from ..model import ir as m
-from ..model.codecs import stored_bytes
+from ..model.codecs import kept_bytes, stored_bytes
 from ..model.expressions import walk
 from ..model.facts import Facts
 from ..model.instance import Instance
@@ -108,11 +108,16 @@ class Shares:
 
     def codec(self, weight: m.Weight) -> m.Codec:
         """How the schedule holds a weight."""
-        return next((t.codec for t in self.schedule.stores if t.weight == weight.name), weight.codec)
+        return self._kept.get(weight.name, weight.codec)
+
+    @cached_property
+    def _kept(self) -> dict[str, m.Codec]:
+        return {store.weight: store.codec for store in self.schedule.stores}
 
     def weight_bytes(self, weight: m.Weight) -> int:
         """One core's bytes of a weight in one layer, unpadded within its share."""
-        return stored_bytes(self.codec(weight), self.weight_shape(weight))
+        size = kept_bytes if weight.name in self._kept else stored_bytes
+        return size(self.codec(weight), self.weight_shape(weight))
 
     def state_bytes(self, state: m.State) -> int:
         """One core's bytes of a state, or of one position of a cache, for one row and layer."""

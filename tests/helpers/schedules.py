@@ -12,6 +12,7 @@ KIMI = (
     "prefetch kda.state at previous moe.y, previous dense.down\nprefetch vectors at previous layer\n"
     + TILES.format(*["mla"] * 2, 2)
 )
+BLOCKS = "store moe.gate, moe.up, moe.down as fp8 block 256\n"
 
 
 def kimi(ep: int, tp: int, wire: str = "f32", by: str = "") -> str:

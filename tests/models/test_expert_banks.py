@@ -6,16 +6,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 from attrs import evolve
+from helpers.experts import expert, laid_out
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mks.dsl.compile import load_definition
 from mks.dsl.diagnostics import MksError
-from mks.dsl.program.expert_layout import ExpertLayout, expert_layout
+from mks.dsl.program.expert_layout import ExpertLayout, ExpertProduct
 from mks.dsl.schedule.shares import Shares
 from mks.models import codecs
 from mks.models.binding import Binding
-from mks.models.expert_banks import Matrix, expert_bank, expert_share, pack_expert, unpack_expert
+from mks.models.expert_banks import Matrix, bank_expert, expert_share, pack_expert, unpack_expert
 from mks.models.load import load
 from mks.models.read import Quantised, read, read_expert
 
@@ -23,13 +24,13 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
 
 
-def drawn(outputs: int, inputs: int, group: int, seed: int) -> Quantised:
+def drawn(outputs: int, inputs: int, product: ExpertProduct, seed: int) -> Quantised:
     """Any codes and scales."""
     draw = np.random.default_rng(seed)
-    codes = draw.integers(0, 256, (outputs, -(-inputs // 2)), np.uint8)
-    if inputs % 2:
+    codes = draw.integers(0, 256, (outputs, -(-inputs * product.tiling.bits // 8)), np.uint8)
+    if product.codec.name == "mxfp4" and inputs % 2:
         codes[:, -1] &= 15
-    return Quantised(codes, draw.integers(0, 256, (outputs, inputs // group), np.uint8))
+    return Quantised(codes, draw.integers(0, 256, (outputs, product.groups), np.uint8))
 
 
 def bits(matrix: Matrix) -> tuple[bytes, ...]:
@@ -39,13 +40,13 @@ def bits(matrix: Matrix) -> tuple[bytes, ...]:
 
 
 @settings(max_examples=40, deadline=None)
-@given(width=st.integers(1, 600), latent=st.integers(1, 20), seed=st.integers(0, 9))
-def test_what_is_packed_can_be_unpacked(width: int, latent: int, seed: int) -> None:
+@given(width=st.integers(1, 600), latent=st.integers(1, 20), codec=st.sampled_from(("mxfp4", "fp8")))
+def test_what_is_packed_can_be_unpacked(width: int, latent: int, codec: str) -> None:
     """Bit by bit, for all shapes; the product whose inputs are shared may have short groups."""
     latent *= 32
-    layout = expert_layout([("gate+up", (width, width), latent), ("down", (latent,), width)], "mxfp4")
-    given = [drawn(width, latent, 32, seed), drawn(width, latent, 32, seed + 1)]
-    given.append(drawn(latent, width, layout["down"].group, seed + 2))
+    layout = expert(width, latent, codec)
+    given = [drawn(width, latent, layout["gate+up"], seed) for seed in (0, 1)]
+    given.append(drawn(latent, width, layout["down"], 2))
 
     rows = pack_expert(given, layout)
 
@@ -57,7 +58,7 @@ def test_what_is_packed_can_be_unpacked(width: int, latent: int, seed: int) -> N
 def test_plain_matrices_can_be_unpacked(codec: str) -> None:
     """Numbers of an expert that is not quantised."""
     dtype = np.dtype({"bf16": ml_dtypes.bfloat16, "f32": np.float32}[codec])
-    layout = expert_layout([("gate+up", (40, 40), 72), ("down", (72,), 40)], codec)
+    layout = expert(40, 72, codec)
     draw = np.random.default_rng(0)
     given = [draw.normal(size=shape).astype(dtype) for shape in [(40, 72), (40, 72), (72, 40)]]
 
@@ -66,12 +67,13 @@ def test_plain_matrices_can_be_unpacked(codec: str) -> None:
     assert [bits(m) for m in found] == [bits(m) for m in given]
 
 
+@pytest.mark.parametrize("codec", ["mxfp4", "fp8"])
 @pytest.mark.parametrize(("widths", "inputs"), [((384, 384), 96), ((8,), 8), ((700,), 640), ((5, 90), 48)])
-def test_every_code_and_scale_is_where_the_layout_says(widths: tuple[int, ...], inputs: int) -> None:
+def test_every_code_and_scale_is_where_the_layout_says(widths: tuple[int, ...], inputs: int, codec: str) -> None:
     """One element at a time, as the layout's description says it."""
-    layout = expert_layout([("one", widths, inputs)], "mxfp4")
-    product = layout["one"]
-    given = [drawn(width, inputs, product.group, i) for i, width in enumerate(widths)]
+    layout = laid_out([("one", widths, inputs)], codec)
+    product, bits, per_word = layout["one"], layout["one"].tiling.bits, layout["one"].tiling.per_word
+    given = [drawn(width, inputs, product, i) for i, width in enumerate(widths)]
     codes, scales = (np.concatenate([getattr(m, name) for m in given]) for name in ("codes", "scales"))
 
     words = pack_expert(given, layout).view(np.uint32)
@@ -83,9 +85,10 @@ def test_every_code_and_scale_is_where_the_layout_says(widths: tuple[int, ...], 
             for k in range(inputs):
                 piece, at = divmod(k, each)
                 lane = piece * block.columns + output - block.first
-                code = codes[output, k // 2] >> 4 * (k % 2) & 15
-                assert words[block.row + at // 8, lane] >> 4 * (at % 8) & 15 == code
-                used[block.row + at // 8, lane] |= 15 << 4 * (at % 8)
+                code = codes[output, k // 2] >> 4 * (k % 2) & 15 if codec == "mxfp4" else codes[output, k]
+                row, shift, every = block.row + at // per_word, bits * (at % per_word), 2**bits - 1
+                assert words[row, lane] >> shift & every == code
+                used[row, lane] |= every << shift
                 if at % product.group == 0:
                     group = at // product.group
                     row, byte = product.place(block.octet + group // 8)
@@ -109,40 +112,47 @@ def shared(binding: Binding, ep: int, tp: int) -> Shares:
     return Shares(evolve(found, mesh=(("ep", ep), ("tp", tp))), binding.instance)
 
 
-def laid_out(shares: Shares, codec: str) -> tuple[ExpertLayout, list]:
+def of_core(shares: Shares, codec: str) -> tuple[ExpertLayout, list]:
     """The layout of one core's experts, and their weights."""
     weights = [shares.instance.model.weights[f"moe.{name}"] for name in ("gate", "up", "down")]
     gate, up, down = (shares.weight_shape(weight) for weight in weights)
-    return expert_layout([("gate+up", (gate[1], up[1]), gate[2]), ("down", (down[1],), down[2])], codec), weights
+    return laid_out([("gate+up", (gate[1], up[1]), gate[2]), ("down", (down[1],), down[2])], codec), weights
 
 
-def plain(matrix: Matrix, group: int) -> np.ndarray:
+def plain(matrix: Matrix, product: ExpertProduct) -> np.ndarray:
     """In f32, of a share with groups of any length."""
     if not isinstance(matrix, Quantised):
         return matrix.astype(np.float32)
-    codes = np.stack([matrix.codes & 15, matrix.codes >> 4], axis=-1).reshape(len(matrix.codes), -1)
-    codes = codes[:, : matrix.scales.shape[1] * group]
+    values = matrix.codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    if product.codec.name == "mxfp4":
+        codes = np.stack([matrix.codes & 15, matrix.codes >> 4], axis=-1).reshape(len(matrix.codes), -1)
+        values = codecs.E2M1[codes][:, : product.inputs]
     scales = np.ldexp(np.float32(1), matrix.scales.astype(np.int32) - 127)
-    return codecs.E2M1[codes] * np.repeat(scales, group, axis=1)
+    return values * np.repeat(scales, product.group, axis=1)[:, : product.inputs]
 
 
 @pytest.mark.parametrize(
     ("checkpoint", "codec"),
-    [("kimi_k3_mxfp4_tiny", "mxfp4"), ("kimi_k3_mxfp4_tp8", "mxfp4"), ("kimi_k3_tiny", "f32")],
+    [
+        ("kimi_k3_mxfp4_tiny", "mxfp4"),
+        ("kimi_k3_mxfp4_tp8", "mxfp4"),
+        ("kimi_k3_mxfp4_tp8", "fp8"),
+        ("kimi_k3_tiny", "f32"),
+    ],
 )
 @pytest.mark.parametrize(("ep", "tp"), [(1, 1), (2, 4), (4, 8), (1, 32), (3, 5)])
 def test_shares_of_all_cores_make_up_the_experts(checkpoint: str, codec: str, ep: int, tp: int) -> None:
-    """Each core's bank, unpacked and decoded, is its part of the weight; groups of 32 inputs are cut and padded."""
+    """Each core's bank, unpacked and decoded, is its part of the weight, bit by bit; groups are cut and padded."""
     binding = bound(checkpoint)
     shares, layer = shared(binding, ep, tp), 1
-    layout, weights = laid_out(shares, codec)
+    layout, weights = of_core(shares, codec)
     whole = [read(binding, weight.name, layer).astype(np.float32) for weight in weights]
     found = [np.zeros_like(array) for array in whole]
 
     for core in range(ep * tp):
-        bank = expert_bank(lambda name, e: read_expert(binding, name, layer, e), weights, layout, shares, core)
         experts = shares.weight_shape(weights[0])[0]
-        for i, rows in enumerate(bank):
+        for i in range(experts):
+            rows = bank_expert(lambda name, e: read_expert(binding, name, layer, e), weights, layout, shares, core, i)
             expert = core // tp * experts + i
             if expert >= len(whole[0]):
                 assert not rows.any()
@@ -150,7 +160,7 @@ def test_shares_of_all_cores_make_up_the_experts(checkpoint: str, codec: str, ep
             for at, (matrix, product) in enumerate(
                 zip(unpack_expert(rows, layout), ["gate+up"] * 2 + ["down"], strict=True)
             ):
-                values = plain(matrix, layout[product].group)
+                values = plain(matrix, layout[product])
                 place: list = [slice(None), slice(None)]
                 axis = 1 if at == 2 else 0
                 first = core % tp * values.shape[axis]

@@ -116,6 +116,16 @@ def test_experts(file: Any) -> None:
 
 
 @pytest.mark.slow
+def test_experts_in_blocks(file: Any) -> None:
+    """The same where the schedule stores them as fp8: a wrong tile of one is found."""
+    path = Path(file("kimi_k3"))
+    line = "store moe.gate, moe.up, moe.down as fp8 block 256"
+    path.write_text(path.read_text().replace("  rows 1, 2\n", f"  rows 1, 2\n  {line}\n"))
+    found = said(str(path), "kimi_k3_mxfp4_tiny", "--corrupt", "moe.gate", "--positions", "1,2", seconds=400)
+    assert found["red"] == ["moe"]
+
+
+@pytest.mark.slow
 def test_eight_cores() -> None:
     """On virtual devices, in another process, which is told; sums that travel in bf16 may differ by more."""
     done = run("qwen38", "qwen38_tp8", "--positions", "0,1", "--json", seconds=500)

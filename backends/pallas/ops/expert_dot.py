@@ -1,9 +1,12 @@
-"""A product with one routed expert's matrix, multiplied as it is stored: codes of four bits, scales of 32 inputs.
+"""A product with one routed expert's matrix, multiplied as it is stored, or as it was re-blocked.
 
-The matrix unit takes codes as eight-bit floats, exactly. A scale is of a group of inputs and one output, so that it can
-multiply neither operand: instead each row of the operand is spread over eight rows, of which each keeps one group of an
-octet and is zero elsewhere. Their partial sums are multiplied by the octet's scales, element by element, and added up
-over all octets before the eight rows become one.
+What is stored are codes of four bits, scales of 32 inputs. The matrix unit takes codes as eight-bit floats, exactly. A
+scale is of a group of inputs and one output, so that it can multiply neither operand: instead each row of the operand
+is spread over eight rows, of which each keeps one group of an octet and is zero elsewhere. Their partial sums are
+multiplied by the octet's scales, element by element, and added up over all octets before the eight rows become one.
+
+Re-blocked, a matrix is eight-bit floats, and scales of so many inputs that each block is a product of its own, whose
+sums are multiplied by them. A target whose matrix unit has no such floats widens them to bf16, which is exact.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ type _Codes = tuple[Callable[[jax.Array], jax.Array], float]
 LANES = 128
 _KEPT = -0x71717172  # 0x8E in each byte: a sign, the two low bits of an exponent and the high bit of a fraction
 _EXPONENT = 0x7F800000
+_E4M3 = jnp.float8_e4m3fn
 
 
 def expert_dot(
@@ -44,10 +48,11 @@ def expert_dot(
     `x` has the product's inputs, or is padded with any finite numbers. For f32 all is done in f32; for bf16, products
     are exact and sums are f32. `float4` says whether the target has that type, as TPU7x has.
 
-    `alone` is the only row whose product is wanted, which takes less time: other rows of the result are zero then, and
-    the wanted one has the same bits. If it is negative all rows are wanted. `scopes` name the two.
+    `alone` is the only row whose product is wanted, which takes less time where rows are spread: other rows of the
+    result are zero then, and the wanted one has the same bits. If it is negative all rows are wanted. `scopes` name
+    the two.
     """
-    if alone is None or x.shape[0] == 1:
+    if alone is None or x.shape[0] == 1 or layout[which].codec.name != "mxfp4":
         return _every(x, ref, layout, which, float4)
 
     def one() -> jax.Array:
@@ -67,9 +72,11 @@ def _every(x: jax.Array, ref: Ref, layout: ExpertLayout, which: str, float4: boo
     if missing := product.tiling.inputs - x.shape[1]:
         x = jnp.concatenate([x, jnp.zeros((x.shape[0], missing), x.dtype)], axis=1)
     if not product.group:
-        columns = [_plain(x, ref, product, block, DTYPES[layout.codec]) for block in product.blocks]
+        columns = [_plain(x, ref, product, block, DTYPES[product.codec.name]) for block in product.blocks]
     elif x.dtype == jnp.float32:
         columns = [_decoded(x, ref, product, block) for block in product.blocks]
+    elif product.codec.name == "fp8":
+        columns = [_blocked(x, ref, product, block) for block in product.blocks]
     else:
         operand, codes = _Spread(x, product.group), _NATIVE if float4 else _SHIFTED
         partial = [_partial(operand, ref, product, block, codes) for block in product.blocks]
@@ -93,13 +100,14 @@ def _plain(x: jax.Array, ref: Ref, product: ExpertProduct, block: Block, dtype: 
 
 def _decoded(x: jax.Array, ref: Ref, product: ExpertProduct, block: Block) -> jax.Array:
     """A block in f32, its weights decoded first."""
-    values, width = _values(ref[block.row : block.row + block.rows]), OCTET * product.group
+    words, width = ref[block.row : block.row + block.rows], OCTET * product.group
+    values = _values(words) if product.codec.name == "mxfp4" else pltpu.bitcast(words, _E4M3).astype(jnp.float32)
     parts = []
     for octet in range(product.octets(block.fold)):
-        part = values[octet * width : (octet + 1) * width]
-        groups = part.shape[0] // product.group
-        scales = _scales(ref, product, block.octet + octet)[:groups]
-        parts.append((part.reshape(groups, product.group, -1) * scales[:, None]).reshape(part.shape))
+        part, scales = values[octet * width : (octet + 1) * width], _scales(ref, product, block.octet + octet)
+        groups = -(-part.shape[0] // product.group)
+        scales = jnp.broadcast_to(scales[:groups, None], (groups, product.group, scales.shape[1]))
+        parts.append(part * scales.reshape(-1, scales.shape[2])[: part.shape[0]])
     w = jnp.concatenate(parts, axis=0)
     return sum(dot(x[:, at : at + w.shape[0]], w[:, own]) for at, own in _pieces(block, product.tiling.inputs))  # type: ignore[return-value]
 
@@ -168,6 +176,22 @@ def _one_row(blocks: list[list[jax.Array]]) -> list[jax.Array]:
     lanes = [sums[:, at : at + LANES] for (sums,) in blocks for at in range(0, sums.shape[1], LANES)]
     parts = [_summed(lanes[i : i + OCTET]) for i in range(0, len(lanes), OCTET)]
     return [part[i : i + 1] for part in parts for i in range(part.shape[0])]
+
+
+def _blocked(x: jax.Array, ref: Ref, product: ExpertProduct, block: Block) -> jax.Array:
+    """Columns of eight-bit floats with scales applied to the sums of each block of inputs, f32 `[B, columns]`."""
+    each, per_word = product.tiling.inputs // block.fold, product.tiling.per_word
+    total: jax.Array | None = None
+    for octet in range(product.octets(block.fold)):
+        scales = _scales(ref, product, block.octet + octet)
+        for i, at in enumerate(range(octet * OCTET * product.group, each, product.group)[:OCTET]):
+            row, count = block.row + at // per_word, min(product.group, each - at)
+            w = pltpu.bitcast(ref[row : row + count // per_word], _E4M3)
+            for first, own in _pieces(block, product.tiling.inputs):
+                partial = dot(x[:, first + at : first + at + count], w[:, own]) * scales[i : i + 1, own]
+                total = partial if total is None else total + partial
+    assert total is not None
+    return total
 
 
 def _summed(sums: list[jax.Array]) -> jax.Array:

@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from helpers.experts import expert, laid_out
 from helpers.mosaic import TOPOLOGIES, compile_for
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from mks.backends.pallas.ops.expert_dot import expert_dot
-from mks.dsl.program.expert_layout import ExpertLayout, expert_layout
+from mks.dsl.program.expert_layout import ExpertLayout, ExpertProduct
 from mks.models.codecs import E2M1
 from mks.models.expert_banks import pack_expert
 from mks.models.read import Quantised
@@ -26,11 +27,6 @@ DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16)}
 TINY, CUT, REAL = (64, 64), (8, 64), (384, 3584)  # a share of the expert's width, and of what it reads
 
 
-def laid_out(width: int, latent: int, codec: str = "mxfp4") -> ExpertLayout:
-    """Gate and up as one product, and down."""
-    return expert_layout([("gate+up", (width, width), latent), ("down", (latent,), width)], codec)
-
-
 def drawn(outputs: int, inputs: int, seed: int) -> tuple[Quantised, np.ndarray]:
     """All codes with scales from 2 ** -12 to 4, and the same decoded, f64."""
     draw, group = np.random.default_rng(seed), gcd(32, inputs)
@@ -38,6 +34,15 @@ def drawn(outputs: int, inputs: int, seed: int) -> tuple[Quantised, np.ndarray]:
     scales = draw.integers(115, 130, (outputs, inputs // group), np.uint8)
     values = E2M1[np.stack([codes & 15, codes >> 4], axis=-1)].reshape(outputs, inputs).astype(np.float64)
     return Quantised(codes, scales), values * np.repeat(np.ldexp(1.0, scales.astype(int) - 127), group, axis=1)
+
+
+def drawn_blocks(outputs: int, inputs: int, product: ExpertProduct, seed: int) -> tuple[Quantised, np.ndarray]:
+    """All e4m3 numbers, subnormal ones too, with scales as above, and the same decoded, f64."""
+    draw = np.random.default_rng(seed)
+    codes = draw.integers(0, 0x7F, (outputs, inputs), np.uint8) | draw.integers(0, 2, (outputs, inputs), np.uint8) << 7
+    scales = draw.integers(115, 130, (outputs, product.groups), np.uint8)
+    spread = np.repeat(np.ldexp(1.0, scales.astype(int) - 127), product.group, axis=1)[:, :inputs]
+    return Quantised(codes, scales), codes.view(ml_dtypes.float8_e4m3fn).astype(np.float64) * spread
 
 
 def multiplied(
@@ -69,7 +74,7 @@ def close(found: np.ndarray, x: np.ndarray, matrix: np.ndarray) -> None:
 @pytest.mark.parametrize(("working", "float4"), [("f32", True), ("bf16", True), ("bf16", False)])
 def test_products_are_those_of_decoded_matrices(size: tuple[int, int], working: str, float4: bool) -> None:
     """Within 1e-6 for one row and several, by either way of unpacking; padded inputs and outputs count for nothing."""
-    layout = laid_out(*size)
+    layout = expert(*size, "mxfp4")
     width, latent = size
     made = [drawn(width, latent, 1), drawn(width, latent, 2), drawn(latent, width, 3)]
     matrices = {"gate+up": np.concatenate([made[0][1], made[1][1]]), "down": made[2][1]}
@@ -83,10 +88,28 @@ def test_products_are_those_of_decoded_matrices(size: tuple[int, int], working: 
         close(y, x, matrices[which])
 
 
+@pytest.mark.parametrize("size", [TINY, CUT, (96, 512), (300, 608), REAL], ids=str)
+@pytest.mark.parametrize("working", ["f32", "bf16"])
+def test_products_with_blocks(size: tuple[int, int], working: str) -> None:
+    """Eight-bit numbers with a scale a block; blocks at the end of a share, or of a piece of it, are shorter."""
+    layout = expert(*size, "fp8")
+    width, latent = size
+    made = [drawn_blocks(width, latent, layout["gate+up"], seed) for seed in (1, 2)]
+    made.append(drawn_blocks(latent, width, layout["down"], 3))
+    matrices = {"gate+up": np.concatenate([made[0][1], made[1][1]]), "down": made[2][1]}
+    rows = pack_expert([one for one, _ in made], layout)
+
+    draw = np.random.default_rng(0)
+    operands = [(which, draw.normal(size=(b, matrix.shape[1])).astype(DTYPES[working]))
+                for b in ((1, 3, 8) if size == TINY else (2,)) for which, matrix in matrices.items()]  # fmt: skip
+    for (which, x), y in zip(operands, multiplied(operands, rows, layout), strict=True):
+        close(y, x, matrices[which])
+
+
 @pytest.mark.parametrize("codec", ["bf16", "f32"])
 def test_products_with_plain_numbers(codec: str) -> None:
     """Experts that are not quantised, in the working type."""
-    layout, draw = laid_out(40, 72, codec), np.random.default_rng(0)
+    layout, draw = expert(40, 72, codec), np.random.default_rng(0)
     parts = [draw.normal(size=shape).astype(DTYPES[codec]) for shape in [(40, 72), (40, 72), (72, 40)]]
     rows = pack_expert(parts, layout)
 
@@ -98,7 +121,7 @@ def test_products_with_plain_numbers(codec: str) -> None:
 
 def test_a_padded_operand_may_hold_anything_finite() -> None:
     """What stands where a tiling pads the inputs is multiplied by zeros."""
-    layout = laid_out(8, 64)
+    layout = expert(8, 64, "mxfp4")
     made = [drawn(8, 64, 1), drawn(8, 64, 2), drawn(64, 8, 3)]
     rows = pack_expert([one for one, _ in made], layout)
     x = np.random.default_rng(0).normal(size=(2, layout["down"].tiling.inputs)).astype(DTYPES["bf16"])
@@ -109,10 +132,15 @@ def test_a_padded_operand_may_hold_anything_finite() -> None:
     close(found, x[:, :8], made[2][1])
 
 
-def test_a_row_does_not_depend_on_the_others() -> None:
+@pytest.mark.parametrize("codec", ["mxfp4", "fp8"])
+def test_a_row_does_not_depend_on_the_others(codec: str) -> None:
     """A row's bits are the same wherever it stands, alone or among others."""
-    layout = laid_out(64, 320)
-    made = [drawn(64, 320, 1), drawn(64, 320, 2), drawn(320, 64, 3)]
+    layout = expert(64, 320, codec)
+    if codec == "mxfp4":
+        made = [drawn(64, 320, 1), drawn(64, 320, 2), drawn(320, 64, 3)]
+    else:
+        made = [drawn_blocks(64, 320, layout["gate+up"], seed) for seed in (1, 2)]
+        made.append(drawn_blocks(320, 64, layout["down"], 3))
     rows = pack_expert([one for one, _ in made], layout)
     x = np.random.default_rng(0).normal(size=(11, 320)).astype(DTYPES["bf16"])
 
@@ -123,11 +151,12 @@ def test_a_row_does_not_depend_on_the_others() -> None:
         np.testing.assert_array_equal(y, together[cut])
 
 
-@pytest.mark.parametrize("working", ["bf16", "f32"])
-def test_one_row_alone_is_as_among_others(working: str) -> None:
-    """The row that is wanted has the bits that it has when all are, and the others are zeros."""
-    layout = expert_layout([("one", (64,), 320)], "mxfp4")
-    rows = pack_expert([drawn(64, 320, 1)[0]], layout)
+@pytest.mark.parametrize(("working", "codec"), [("bf16", "mxfp4"), ("f32", "mxfp4"), ("bf16", "fp8")])
+def test_one_row_alone_is_as_among_others(working: str, codec: str) -> None:
+    """The row that is wanted has the bits that it has when all are; where rows are spread the others are zeros."""
+    layout = laid_out([("one", (64,), 320)], codec)
+    one = drawn(64, 320, 1) if codec == "mxfp4" else drawn_blocks(64, 320, layout["one"], 1)
+    rows = pack_expert([one[0]], layout)
     x = np.random.default_rng(0).normal(size=(5, 320)).astype(DTYPES[working])
 
     def kernel(wanted: jax.Array, x: jax.Array, slot: jax.Array, out: jax.Array) -> None:
@@ -143,13 +172,13 @@ def test_one_row_alone_is_as_among_others(working: str) -> None:
         if working == "bf16":
             np.testing.assert_array_equal(found[row], every[row])
         np.testing.assert_allclose(found[row], every[row], rtol=1e-6, atol=1e-5)
-        assert not np.delete(found, row, axis=0).any()
+        assert np.delete(found, row, axis=0).any() == (codec == "fp8")
         assert every[row].any()
 
 
 def test_scales_of_other_groups_would_be_noticed() -> None:
     """The comparison fails for a matrix whose scales are moved by one group."""
-    layout = expert_layout([("one", (64,), 512)], "mxfp4")
+    layout = laid_out([("one", (64,), 512)], "mxfp4")
     stored, matrix = drawn(64, 512, 1)
     rows = pack_expert([Quantised(stored.codes, np.roll(stored.scales, 1, axis=1))], layout)
     x = np.ones((1, 512), DTYPES["bf16"])
@@ -169,11 +198,12 @@ def libtpu() -> bool:
 
 
 @pytest.mark.skipif(not libtpu(), reason="needs libtpu")
+@pytest.mark.parametrize("codec", ["mxfp4", "fp8"])
 @pytest.mark.parametrize("b", [1, 8])
 @pytest.mark.parametrize("target", TOPOLOGIES)
-def test_it_compiles(target: str, b: int) -> None:
+def test_it_compiles(target: str, b: int, codec: str) -> None:
     """Both products of an expert of Kimi K3, for every TPU, for all rows or one of them."""
-    layout = laid_out(*REAL)
+    layout = expert(*REAL, codec)
 
     def kernel(wanted: jax.Array, x: jax.Array, slot: jax.Array, out: jax.Array) -> None:
         y = expert_dot(x[...], slot, layout, "gate+up", target == "tpu7x", wanted[0])

@@ -6,19 +6,20 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from helpers.experts import expert
 
 from mks.backends.pallas.expert_unpack import expert_matrices
-from mks.dsl.program.expert_layout import expert_layout
 from mks.models.codecs import E2M1
 from mks.models.expert_banks import pack_expert
 from mks.models.read import Quantised
+from mks.models.reblocking import reblocked
 
 
 @pytest.mark.parametrize(("width", "latent"), [(8, 64), (96, 512), (300, 608)])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_experts_are_what_was_packed(width: int, latent: int, dtype: type) -> None:
     """Several at once, decoded without a rounding but the last one, and without padding."""
-    layout = expert_layout([("gate+up", (width, width), latent), ("down", (latent,), width)], "mxfp4")
+    layout = expert(width, latent, "mxfp4")
     draw, packed, expected = np.random.default_rng(0), [], []
     for _ in range(2):
         parts, values = [], []
@@ -42,11 +43,31 @@ def test_experts_are_what_was_packed(width: int, latent: int, dtype: type) -> No
         np.testing.assert_array_equal(np.where(small, 0, matrix), np.where(small, 0, wanted.astype(dtype)))
 
 
+@pytest.mark.parametrize(("width", "latent"), [(8, 64), (96, 512), (300, 608)])
+def test_blocks_are_what_was_packed(width: int, latent: int) -> None:
+    """Experts that were re-blocked decode to the values of those that were not."""
+    draw, layouts = np.random.default_rng(0), [expert(width, latent, codec) for codec in ("mxfp4", "fp8")]
+    parts = [Quantised(draw.integers(0, 256, (outputs, inputs // 2), np.uint8),
+                       draw.integers(120, 134, (outputs, inputs // gcd(32, inputs)), np.uint8))
+             for outputs, inputs in [(width, latent)] * 2 + [(latent, width)]]  # fmt: skip
+    again = [
+        reblocked(part, inputs, layouts[1][name].group)
+        for part, inputs, name in zip(parts, (latent, latent, width), ("gate+up", "gate+up", "down"), strict=True)
+    ]
+
+    stored, blocks = (expert_matrices(jnp.asarray(pack_expert(p, layout)), layout, jnp.dtype(jnp.float32))
+                      for p, layout in zip((parts, again), layouts, strict=True))  # fmt: skip
+
+    for a, b in zip(stored, blocks, strict=True):
+        assert a.any()
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("codec", ["bf16", "f32"])
 def test_plain_experts_are_what_was_packed(codec: str) -> None:
     """Numbers that are not quantised come bit by bit."""
     dtype = np.dtype({"bf16": ml_dtypes.bfloat16, "f32": np.float32}[codec])
-    layout = expert_layout([("gate+up", (40, 40), 72), ("down", (72,), 40)], codec)
+    layout = expert(40, 72, codec)
     draw = np.random.default_rng(0)
     parts = [draw.normal(size=shape).astype(dtype) for shape in [(40, 72), (40, 72), (72, 40)]]
 

@@ -9,6 +9,7 @@ from functools import cache
 from math import prod
 
 import pytest
+from attrs import evolve
 from helpers.definitions import FOLDER
 
 pytest.importorskip("libtpu")
@@ -17,8 +18,12 @@ from mks.backends.pallas import hlo
 from mks.backends.pallas.call import operands, states
 from mks.backends.pallas.compiling import compile_step
 from mks.dsl.compile import load_definition
+from mks.dsl.model.instance import Instance
+from mks.dsl.model.ir import Codec
+from mks.dsl.program.bill import bill
 from mks.dsl.program.ir import Program
 from mks.dsl.program.lower import lower
+from mks.dsl.schedule.ir import Schedule, Store
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -26,11 +31,16 @@ pytestmark = pytest.mark.timeout(600)
 @cache
 def program(model: str, rows: int) -> Program:
     """Of a definition's first schedule."""
+    schedule, instance = shipped(model)
+    return lower(schedule, instance, rows)
+
+
+def shipped(model: str) -> tuple[Schedule, Instance]:
+    """A definition's first schedule, at the sizes that it declares."""
     found = load_definition(FOLDER / f"{model}.mks")
-    key = found.own_schedules[0]
-    schedule = found.schedules[key]
+    schedule = found.schedules[found.own_schedules[0]]
     assert schedule is not None
-    return lower(schedule, found.instances[model], rows)
+    return schedule, found.instances[model]
 
 
 def moved(program: Program, text: str) -> list[str]:
@@ -68,6 +78,24 @@ def test_nothing_is_copied(model: str) -> None:
 def test_nothing_is_copied_of_more_rows(model: str, rows: int) -> None:
     """The same of several rows."""
     check(model, rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rows", "slots", "experts"), [(1, 16, 4), (8, 14, 3)])
+def test_kimi_k3_with_experts_as_fp8(rows: int, slots: int, experts: int) -> None:
+    """With so many slots of the stream and of experts: both memories hold it, as the bill says."""
+    schedule, instance = shipped("kimi_k3")
+    stores = tuple(Store(f"moe.{name}", Codec("fp8", 256), schedule.span) for name in ("gate", "up", "down"))
+    streams = tuple(evolve(stream, slots=slots) for stream in schedule.streams)
+    fetches = tuple(evolve(fetch, slots=experts) for fetch in schedule.fetches)
+    made = lower(evolve(schedule, stores=stores, streams=streams, fetches=fetches), instance, rows)
+    step, charged = compile_step(made), bill(made)
+
+    assert moved(made, step.compiled.hlo) == []
+    assert step.vmem <= charged.total <= charged.limit
+    assert charged.total < 1.06 * step.vmem
+    assert 80 * 2**30 < step.hbm < 94.7 * 2**30
+    assert step.hbm == pytest.approx(charged.held, rel=0.01)
 
 
 def test_copies_are_seen() -> None:

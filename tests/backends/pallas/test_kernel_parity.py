@@ -13,7 +13,7 @@ import pytest
 from helpers.cases import Case, Step
 from helpers.kernels import MODES, Found, elsewhere, run
 from helpers.oracles import FAMILIES, answers
-from helpers.schedules import KIMI, ONE, TILES, TOPOLOGIES, kimi
+from helpers.schedules import BLOCKS, KIMI, ONE, TILES, TOPOLOGIES, kimi
 
 pytestmark = pytest.mark.timeout(3000)
 
@@ -71,6 +71,7 @@ QUICK = {
     "kimi, two cores": tiny("kimi_k3_mxfp4_tp8", "on_wait", kimi(1, 2), 2),
     "kimi, two by two cores": tiny("kimi_k3_mxfp4_tp8", "eager", kimi(2, 2), 1),
     "kimi, columns by two by two cores": tiny("kimi_k3_mxfp4_tp8", "on_wait", kimi(2, 2, by="scatter_gather"), 2),
+    "kimi in blocks, one core": tiny("kimi_k3_mxfp4_tiny", "eager", ONE + KIMI + BLOCKS, 2),
     "qwen38, eight cores": tiny("qwen38_tp8", "on_wait", qwen38(8, "two_level")),
 }
 SLOW = {
@@ -91,6 +92,16 @@ SLOW = {
        for folder in ("kimi_k3_tiny", "kimi_k3_mxfp4_tiny") for count in (1, 3, 8) for mode in MODES},
     **{f"{folder} from the start": tiny(folder, "eager", ONE, filled=False, steps=begun(folder, 2, 5))
        for folder in ("kimi_k3_tiny", "kimi_k3_mxfp4_tiny")},
+    **{f"kimi in blocks, {count} rows, {mode}": tiny("kimi_k3_mxfp4_tiny", mode, ONE + KIMI + BLOCKS, count)
+       for count in (1, 8) for mode in MODES},
+    "kimi in blocks, gate alone": tiny("kimi_k3_mxfp4_tiny", lines=ONE + KIMI + "store moe.gate as fp8 block 64\n"),
+    "kimi in blocks from the start": tiny("kimi_k3_mxfp4_tiny", "eager", ONE + BLOCKS, filled=False,
+                                          steps=begun("kimi_k3_mxfp4_tiny", 2, 5)),
+    **{f"kimi in blocks on {ep} x {tp}, {count} rows, {mode}":
+       tiny("kimi_k3_mxfp4_tp8", mode, kimi(ep, tp) + BLOCKS, count)
+       for ep, tp in ((1, 8), (2, 4)) for count, mode in ((1, "on_wait"), (8, "eager"))},
+    "kimi in blocks on eight from the start": tiny(
+        "kimi_k3_mxfp4_tp8", "on_wait", kimi(2, 4) + BLOCKS, filled=False, steps=begun("kimi_k3_mxfp4_tp8", 2, 3)),
     **{f"kimi on {ep} x {tp}, {count} rows": tiny("kimi_k3_mxfp4_tp8", mode, kimi(ep, tp), count)
        for ep, tp, count, mode in ((1, 2, 3, "eager"), (2, 1, 3, "on_wait"), (2, 2, 3, "on_wait"), (1, 8, 1, "on_wait"),
                                    (2, 4, 3, "eager"), (4, 2, 8, "on_wait"), (8, 1, 3, "eager"))},

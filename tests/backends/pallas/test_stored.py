@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.cases import Case, model_of, values
-from helpers.schedules import KIMI, ONE, kimi
+from helpers.schedules import BLOCKS, KIMI, ONE, kimi
 from helpers.toys import MOE
 
 from mks.backends.pallas.stored import packed_weights
@@ -24,6 +24,12 @@ CASES = {
     "mxfp4": ("kimi_k3", "kimi_k3_mxfp4_tiny", ONE + KIMI),
     "experts over two, each over two": ("kimi_k3", "kimi_k3_mxfp4_tp8", kimi(2, 2)),
     "each over eight": ("kimi_k3", "kimi_k3_mxfp4_tp8", kimi(1, 8)),
+    "blocks": ("kimi_k3", "kimi_k3_mxfp4_tiny", ONE + KIMI + BLOCKS),
+    "down in blocks, each over eight": (
+        "kimi_k3",
+        "kimi_k3_mxfp4_tp8",
+        kimi(1, 8) + "store moe.down as fp8 block 128\n",
+    ),
     "drawn": (MOE, "", ONE),
     "a sum left scattered, of which one core has none": ("kimi_k3", "", kimi(2, 2), SIZES),
 }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mks.dsl.model.codecs import stored_bytes
+from mks.dsl.model.codecs import kept_bytes, stored_bytes
 from mks.dsl.model.ir import Codec
 
 
@@ -30,3 +30,17 @@ def test_one_expert_of_kimi_k3_is_as_large_as_its_checkpoint_says() -> None:
     sides = [(3072, 3584), (3072, 3584), (3584, 3072)]
 
     assert sum(stored_bytes(Codec("mxfp4", 32), shape) for shape in sides) == 17_547_264
+
+
+def test_kept_bytes() -> None:
+    """A byte a number, and one for each output and block, a short one too."""
+    assert kept_bytes(Codec("fp8", 256), (4, 40, 600)) == 4 * 40 * (600 + 3)
+
+
+@pytest.mark.parametrize("text", ["mxfp4", "nvfp4", "bf16", "int4 group 128", "int8 by column", "fp8 block 256"])
+def test_codecs_are_shown_as_they_are_written(text: str) -> None:
+    """Whatever group a codec has of itself is not said."""
+    name, *rest = text.split()
+    group = {"mxfp4": 32, "nvfp4": 16, "int8": 0}.get(name, int(rest[-1]) if rest and rest[-1].isdigit() else None)
+
+    assert str(Codec(name, group)) == text

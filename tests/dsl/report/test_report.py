@@ -140,6 +140,19 @@ def test_a_share_that_ends_inside_a_group_is_listed(codec: str, listed: int | No
     assert all("shares of 192 of 1536" in line for line in lines)
 
 
+def test_experts_that_are_stored_as_fp8_take_twice_the_bytes() -> None:
+    """Kimi K3's 224 experts of a core in 92 layers: a byte a number, and one for each output and block."""
+    lines = ("fetch moe.experts  (slots = 4)", "fetch moe.experts  (slots = 4)\n  store moe.down as fp8 block 256")
+    (before, _), (after, sink) = reported("kimi_k3", ("4, 8\n", "4\n")), reported("kimi_k3", ("4, 8\n", "4\n"), lines)
+    held = [next(line.bytes for line in found.rows[0][0].held if line.name == "weights") for found in (before, after)]
+    down = 92 * 224 * 3584 * 384
+
+    assert not sink.found
+    assert held[1] - held[0] == down - down // 2 + 92 * 224 * 3584 * (2 - 384 // 32)
+    assert not any("moe.down" in line for line in after.padding)
+    assert after.rows[0][0].read_bytes > before.rows[0][0].read_bytes
+
+
 def test_a_ring_of_any_depth_is_answered_at_once() -> None:
     """What would fit is computed, not tried slot by slot."""
     _, sink = reported("qwen38", ("slots = 14", "slots = 1099511627775"), ("rows 1, 2, 4, 8", "rows 1"))
