@@ -120,7 +120,7 @@ def attend_tile(ring: p.CacheRing, program: p.Program, machine: Machine) -> floa
 
 
 def _latent(program: p.Program, ring: p.CacheRing) -> bool:
-    return len(program.buffers[ring.buffers[0]].shape) == 3
+    return ring.expanded is None and bool(program.shares.facts.latent_attention(ring.part))
 
 
 def attend_row(program: p.Program) -> float:

@@ -85,6 +85,10 @@ def _named(program: p.Program) -> dict[tuple[str, object], tuple[str, ...]]:
             names = statement.names if hasattr(statement, "names") else (f"entry {statement.state}",)
             own = place == STEP or not hasattr(statement, "names")
             found[place, statement.span] = tuple(n if own or n in carried else f"{place}.{n}" for n in names)
+    for ring in program.caches.values():
+        if ring.expanded is not None:
+            (call,) = program.shares.facts.latent_attention(ring.part)
+            found[ring.part, call.span] = tuple(f"entry {name}" for name in ring.caches)
     return found
 
 

@@ -184,7 +184,7 @@ def _steps(case: Case) -> dict[str, Any]:
     layout = layout_of(program, 1)
     held = {name: jnp.zeros((mesh.size, *a.shape), a.dtype) for name, a in states(program).items()}
     if case.filled:
-        held = _filled(layout, held, case.rows)
+        held = _filled(layout, held, given, case.rows)
     held = jax.device_put(held, by_core)
     mode = pltpu.InterpretParams(dma_execution_mode=case.mode, detect_races=True, uninitialized_memory="nan")
     step = jax.jit(sharded.build(program, Flavour(interpret=mode), mesh))
@@ -204,7 +204,7 @@ def _words(value: Any) -> Array:
     return array.view({2: np.uint16, 4: np.uint32}[array.dtype.itemsize])
 
 
-def _filled(layout: Any, held: Any, rows: int) -> Any:
+def _filled(layout: Any, held: Any, given: Any, rows: int) -> Any:
     """Whatever sequences left: the kernel reads of it what is before a row's position."""
     import jax
     import jax.numpy as jnp
@@ -214,7 +214,7 @@ def _filled(layout: Any, held: Any, rows: int) -> Any:
     for row in range(rows):
         drawn = {key: jnp.asarray(rng.normal(size=value.shape) * 0.5, value.dtype)
                  for key, value in layout.room.empty().items()}  # fmt: skip
-        held = write(held, jnp.int32(row), drawn)
+        held = write(held, jnp.int32(row), drawn, given)
     return held
 
 
