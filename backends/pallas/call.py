@@ -110,7 +110,8 @@ def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: 
     scalars |= {f"tiles of {tile}": found for tile, found in lists.items()}
     columns = {"tokens": tokens[:, None], "positions": positions[:, None]}
     named = {name if name.startswith("tape") else f"array {name}": weights[name] for name in operands(program)}
-    named |= {f"array {name}": held[name] for name in states(program) if program.arrays[name].kind != "latents"}
+    # Latents too, of which none is read: XLA would turn round what no kernel takes, to write to it, and back again.
+    named |= {f"array {name}": held[name] for name in states(program)}
     if not flavour.interpret:
         named = {name: pltpu.with_memory_space_constraint(a, pltpu.HBM) for name, a in named.items()}
     out = {"chosen": jax.ShapeDtypeStruct((program.rows, 1), jnp.int32)}

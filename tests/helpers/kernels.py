@@ -196,6 +196,7 @@ def _steps(case: Case) -> dict[str, Any]:
         found |= {f"{i}/held/{name}": _words(value) for name, value in held.items()}
         found |= {f"{i}/before/{name}": _words(value) for name, value in before.items()}
         found |= _reference(program, weights, layout, case.steps[i], before, held, f"{i}/", logits.shape)
+        found |= _expanded(program, layout, given, case.steps[i][1], held, f"{i}/")
     return {name: np.asarray(value) for name, value in found.items()}
 
 
@@ -247,6 +248,22 @@ def _reference(program: Program, weights: Any, layout: Any, step: Step, before: 
         own = layout.read(after, row)
         found |= {f"{prefix}states/{row} {key}": np.asarray(own[key], np.float32) for key in left}
     return found | {f"{prefix}wanted": wanted}
+
+
+def _expanded(program: Program, layout: Any, given: Any, positions: Sequence[int], after: Any, prefix: str) -> (
+        dict[str, Any]):  # fmt: skip
+    """Keys and values of live rows that are kept expanded, and what the latents beside them make."""
+    import jax
+    import jax.numpy as jnp
+
+    names = [name for ring in program.caches.values() if ring.expanded is not None for name in ring.caches]
+    again = jax.jit(lambda row, held, given: layout.write(held, row, layout.read(held, row), given))
+    found: dict[str, Any] = {}
+    for row in (row for row, position in enumerate(positions) if names and position >= 0):
+        wanted = again(jnp.int32(row), after, given)
+        for key, arrays in (("states", after), ("wanted_states", wanted)):
+            found |= {f"{prefix}{key}/{row} {name}": np.asarray(arrays[name][:, :, row], np.float32) for name in names}
+    return found
 
 
 def _made(case: Case) -> tuple[Program, Any, list[dict[str, Array]]]:
