@@ -71,9 +71,8 @@ QUICK = {
     "kimi, two cores": tiny("kimi_k3_mxfp4_tp8", "on_wait", kimi(1, 2), 2),
     "kimi, two by two cores": tiny("kimi_k3_mxfp4_tp8", "eager", kimi(2, 2), 1),
     "kimi expanded from the start": tiny(
-        "kimi_k3_tiny", "eager", ONE + EXPANDED, filled=False, steps=begun("kimi_k3_tiny", 2, 3)
+        "kimi_k3_tiny", "eager", ONE + EXPANDED, filled=False, steps=begun("kimi_k3_tiny", 1, 3)
     ),
-    "kimi expanded, two cores": tiny("kimi_k3_mxfp4_tp8", "on_wait", kimi(1, 2) + EXPANDED, 3),
     "qwen38, eight cores": tiny("qwen38_tp8", "on_wait", qwen38(8, "two_level")),
 }
 SLOW = {
@@ -100,7 +99,8 @@ SLOW = {
     **{f"kimi expanded, {count} rows, {mode}": tiny("kimi_k3_tiny", mode, ONE + KIMI + EXPANDED, count)
        for count in (1, 3, 8) for mode in MODES},
     **{f"kimi expanded on {ep} x {tp}, {count} rows": tiny("kimi_k3_mxfp4_tp8", mode, kimi(ep, tp) + EXPANDED, count)
-       for ep, tp, count, mode in ((1, 8, 1, "on_wait"), (2, 4, 3, "eager"), (4, 2, 8, "on_wait"), (8, 1, 8, "eager"))},
+       for ep, tp, count, mode in ((1, 2, 3, "on_wait"), (1, 8, 1, "on_wait"), (2, 4, 3, "eager"), (4, 2, 8, "on_wait"),
+                                   (8, 1, 8, "eager"))},
     "kimi expanded on 4 x 2 from the start": tiny("kimi_k3_mxfp4_tp8", "eager", kimi(4, 2) + EXPANDED, filled=False,
                                                   steps=begun("kimi_k3_mxfp4_tp8", 3, 4)),
 }  # fmt: skip
