@@ -38,7 +38,7 @@ def operands(program: p.Program) -> dict[str, jax.ShapeDtypeStruct]:
 
 def states(program: p.Program) -> dict[str, jax.ShapeDtypeStruct]:
     """States `[layers, rows, …]` and caches `[layers, rows, heads, positions, width]` of one core."""
-    kept = [a for a in program.arrays.values() if a.kind in ("state", "cache")]
+    kept = [a for a in program.arrays.values() if a.kind in ("state", "cache", "latents")]
     return {a.name: jax.ShapeDtypeStruct(a.shape, DTYPES[a.dtype]) for a in kept}
 
 
@@ -110,6 +110,7 @@ def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: 
     scalars |= {f"tiles of {tile}": found for tile, found in lists.items()}
     columns = {"tokens": tokens[:, None], "positions": positions[:, None]}
     named = {name if name.startswith("tape") else f"array {name}": weights[name] for name in operands(program)}
+    # Latents too, of which none is read: XLA would turn round what no kernel takes, to write to it, and back again.
     named |= {f"array {name}": held[name] for name in states(program)}
     if not flavour.interpret:
         named = {name: pltpu.with_memory_space_constraint(a, pltpu.HBM) for name, a in named.items()}
@@ -183,7 +184,7 @@ def commit(
     kept = [name for name in states(program) if program.arrays[name].kind == "state"]
     if kept:
         after |= _moved(kept, flavour, positions, new, held)
-    caches = [name for name in states(program) if program.arrays[name].kind == "cache"]
+    caches = [name for name in states(program) if program.arrays[name].kind != "state"]
     return after | {name: _written(held[name], new[f"entry {name}"], positions) for name in caches}
 
 

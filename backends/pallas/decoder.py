@@ -82,7 +82,7 @@ class PallasDecoder:
         self.decode([0] * self.rows, [0] * self.rows, [False] * self.rows)
         if len(self.spans) == 1:
             self._keeper.compile(self._read(self._held, np.int32(0)))
-            self._held = self._write(self._held, np.int32(0), self._layout.room.empty())
+            self._held = self._write(self._held, np.int32(0), self._layout.room.empty(), self._weights)
         self._held, self._lengths = empty(self.program, self._mesh), [None] * self.rows
 
     def prefill(self, row: int, ids: Sequence[int], start: int, last_only: bool = False) -> Array:
@@ -156,7 +156,7 @@ class PallasDecoder:
         if not isinstance(saved, KeptRow) or not 0 < length <= saved.length or (part and not self.cuts):
             raise ValueError(f"cannot restore {length} tokens of {saved.length}")
         states = self._keeper.put(self._layout.room.empty(), 0, saved)
-        self._held = self._write(self._held, np.int32(row), states)
+        self._held = self._write(self._held, np.int32(row), states, self._weights)
         self._lengths[row] = length
 
     def reset(self) -> bool:

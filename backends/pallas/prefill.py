@@ -21,4 +21,4 @@ def prefill(program: p.Program, layout: Rows, last_only: bool, arrays: Arrays, h
     at = steps.decode_pass(program.instance, weights, layout.room, tokens, start, lengths, 0)
     step = program.instance.model.steps[""]
     names, after = steps.run(at, step, layout.read(held, row), last_only=last_only)
-    return layout.write(held, row, after), names["logits"][0]
+    return layout.write(held, row, after, arrays), names["logits"][0]

@@ -1,15 +1,19 @@
-"""One sequence's states and caches, from the kernel's layout to the reference's and back."""
+"""One sequence's states and caches, from the kernel's layout to the reference's and back.
+
+Of a cache that is kept expanded the reference has the latents: what is made of them is made anew when they are written.
+"""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from jax import lax
 
 from ...dsl.program import ir as p
 from ..reference.states import Arrays, Room, Store, plan
 from . import sharing
+from .expanded import expanded
 from .sharing import Sharing
 
 
@@ -26,6 +30,7 @@ class _Kept:
 class Rows:
     """`room` is the reference's room for one sequence, `[layers, 1, …]` each."""
 
+    program: p.Program = field(repr=False)
     room: Room
     kept: tuple[_Kept, ...]
 
@@ -34,15 +39,15 @@ class Rows:
         found = {}
         for kept in self.kept:
             array = lax.dynamic_slice_in_dim(held[kept.array.name], row, 1, axis=2)
-            if kept.array.kind == "cache":
+            if kept.array.kind != "state":
                 # [cores, layers, 1, heads, positions, width]; the reference has no axis for the one head of latents
                 array = array[..., : kept.store.shape[-2], : kept.store.shape[-1]]
                 array = array.squeeze(3) if kept.store.axis == 0 else array
             found[kept.store.key] = kept.sharing.joined(array)
         return found
 
-    def write(self, held: Arrays, row: jax.Array, states: Arrays) -> Arrays:
-        """What the kernel holds with the reference's states in a row."""
+    def write(self, held: Arrays, row: jax.Array, states: Arrays, operands: Arrays) -> Arrays:
+        """What the kernel holds with the reference's states in a row; `operands` are all cores'."""
         after = dict(held)
         for kept in self.kept:
             array, whole = kept.sharing.cut(states[kept.store.key]), held[kept.array.name]
@@ -51,23 +56,23 @@ class Rows:
             room[2] = (0, 0)
             array = jnp.pad(array, room).astype(whole.dtype)
             after[kept.array.name] = lax.dynamic_update_slice_in_dim(whole, array, row, axis=2)
-        return after
+        return after | expanded(self.program, operands, after, row)
 
 
 def rows(program: p.Program, span: int) -> Rows:
     """For a program's states, and passes of up to `span` tokens."""
     room, found = plan(program.instance, 1, program.schedule.context, span), []
     for array in program.arrays.values():
-        if array.kind not in ("state", "cache"):
+        state = program.instance.model.states.get(array.name.removeprefix("state "))
+        if array.kind not in ("state", "cache", "latents") or state is None:
             continue
-        name = array.name.removeprefix("state ")
-        state = program.instance.model.states[name]
+        name = state.name
         (store,) = room.stores[name]
         shared = sharing.of_state(program.shares, state)
-        if array.kind == "cache":
+        if array.kind != "state":
             *heads, width = shared.cuts
             assert store.axis == len(heads), "the kernel keeps positions after the heads"
             assert width is None, "and the channels of a head together"
             shared = evolve(shared, cuts=(*heads, None, None))
         found.append(_Kept(array, store, shared))
-    return Rows(room, tuple(found))
+    return Rows(program, room, tuple(found))

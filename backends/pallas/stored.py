@@ -33,8 +33,8 @@ class PackedWeights(Weights):
         program = self.program
         weight = program.instance.model.weights[name]
         dtype = self._dtype(weight)
-        if products := [product for product in program.products.values() if name in product.weights]:
-            mine = self._matrix(products, weight, self._slot(weight, layers, layer))
+        if any(name in product.weights for product in program.products.values()):
+            mine = self.shares(name, self._slot(weight, layers, layer))
         elif name in program.views:
             mine = self._vector(weight, layers, layer).astype(dtype)
         else:
@@ -65,8 +65,10 @@ class PackedWeights(Weights):
         found = jnp.take(words, jnp.clip(i, 0, count - 1), axis=0, mode="clip")
         return unpack.table(found, width, self._dtype(weight))
 
-    def _matrix(self, products: list[p.Product], weight: m.Weight, slot: Index) -> jax.Array:
-        """Each core's share of a matrix on a tape, `[cores, outputs, inputs]`."""
+    def shares(self, name: str, slot: Index) -> jax.Array:
+        """Each core's share of a matrix on a tape, `[cores, outputs, inputs]`, in its part's layer of that number."""
+        weight = self.program.instance.model.weights[name]
+        products = [product for product in self.program.products.values() if name in product.weights]
         outputs, inputs = self.program.shares.weight_shape(weight)
         product = next((product for product in products if not product.piece), None)
         if product is not None:

@@ -58,7 +58,7 @@ class Tracer:
 
     def hold(self, row: int, states: dict[str, Array]) -> None:
         """Make a row's states and caches these."""
-        self._held = self._write(self._held, np.int32(row), states)
+        self._held = self._write(self._held, np.int32(row), states, self._weights)
 
     def step(self, tokens: Sequence[int], positions: Sequence[int]) -> Traced:
         """One token of each row."""

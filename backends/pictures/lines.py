@@ -118,8 +118,7 @@ def _moved(program: p.Program) -> Found:
         of = model.parts[copy.part] if copy.part else model.steps[""]
         found[copy.name] = state.span if state is not None else vectors or of.span
     for ring in program.caches.values():
-        cache = model.states.get(ring.caches[0])
-        declared = None if cache is None else cache.span
+        declared = program.buffers[ring.buffers[0]].span
         found[f"cache {ring.part}"] = found[f"{ring.part}.cache"] = asked.get(("cache", ring.part)) or declared
     found |= {f"experts of {bank.part}": bank.span for bank in program.banks.values()}
     found |= {ring.name: ring.span for ring in program.rings.values()}

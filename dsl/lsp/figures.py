@@ -185,6 +185,6 @@ def _completes(exchange: str, program: p.Program) -> set[str]:
 
 def state_bytes(state: m.State, shares: Shares) -> str:
     """What a core keeps of a state for one row."""
-    each = shares.state_bytes(state)
+    each = shares.held_bytes(state)
     unit = {"cache": "a position", "buffer": "a row", "state": "a row"}[state.kind]
     return f"{number(each)} bytes {unit} and layer" if state.part else f"{number(each)} bytes {unit}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..model import ir as m
 from ..model.ir import Node, Type
 from ..schedule.ir import Prefetch
+from ..source import Span
 from . import ir as p
 from .build import Build, cannot, head_product, whole_lanes
 from .frame import Frame
@@ -24,10 +25,10 @@ def attend(call: m.Call, frame: Frame) -> Node:
     states = [build.schedule.model.states[c.name] for c in caches if isinstance(c, m.StateRef)]
     query = complete(frame.split(q, frame), q.type, frame)
     name = frame.fresh("attend")
-    ring, early = _ring(states, call, frame)
+    ring, early = ring_of_tiles(states, call, frame)
     shape = whole_lanes(build.shares.shape(q.type.shape))
     held = frame.compute(f"query of {name}", shape, build.dtype(Type("bf16")), query)
-    return _attended(call, name, ring, early, (held,), build.shares.shape(call.type.shape), frame)
+    return attended(call, name, ring, early, (held,), build.shares.shape(call.type.shape), frame)
 
 
 def attend_latent(call: m.Call, frame: Frame) -> Node:
@@ -39,8 +40,6 @@ def attend_latent(call: m.Call, frame: Frame) -> Node:
     assert isinstance(latent, m.StateRef)
     assert isinstance(common, m.StateRef)
     assert isinstance(kv_b, m.WeightRef)
-    if any(form.part == frame.place for form in build.schedule.forms):
-        raise cannot("keep a latent cache expanded", call.span)
     states = [build.schedule.model.states[c.name] for c in (latent, common)]
     (rank,), (width,) = (build.shares.shape(s.type.shape) for s in states)
     heads, both = build.shares.shape(q.type.shape)
@@ -52,7 +51,7 @@ def attend_latent(call: m.Call, frame: Frame) -> Node:
     local = frame.local(whole, q.type, q)
     frame.ops.append(p.Compute((absorb.operand,), _part("by_head", local, both - width, call), None, q.span))
     frame.ops += loops(absorb, build)
-    ring, early = _ring(states, call, frame)
+    ring, early = ring_of_tiles(states, call, frame)
     working = build.dtype(Type("bf16"))
     inner, outer = (
         build.buffer(f"{what} of {name}", (build.rows, *whole_lanes((heads, channels))), dtype, frame.place, call.span)
@@ -62,7 +61,7 @@ def attend_latent(call: m.Call, frame: Frame) -> Node:
         p.Compute((inner,), _part("by_row", frame.local(absorb.result, q.type, q), rank, call), None, q.span)
     )
     frame.ops.append(p.Compute((outer,), _part("last", local, width, call), None, q.span))
-    found = _attended(call, name, ring, early, (inner, outer), (heads, rank), frame)
+    found = attended(call, name, ring, early, (inner, outer), (heads, rank), frame)
     expand = head_product(build, frame.place, kv_b.name, "expand", heads, value, rank, call.span)
     frame.ops.append(p.Compute((expand.operand,), _part("by_head", found, rank, call), None, call.span))
     frame.ops += loops(expand, build)
@@ -72,11 +71,19 @@ def attend_latent(call: m.Call, frame: Frame) -> Node:
 
 
 def _part(what: str, x: Node, width: int, call: m.Call) -> Node:
-    """A view that the model has no op for: the `last` channels, or the first ones with heads or rows in front."""
-    return m.Call(f"view_{what}", (x,), (("width", number(width, call)),), (x.type,), call.span)
+    """The `last` channels, or the first ones with heads or rows in front."""
+    return view(what, (x,), call, width=width)
 
 
-def _ring(states: list[m.State], call: m.Call, frame: Frame) -> tuple[str, Prefetch | None]:
+def view(what: str, args: tuple[Node, ...], like: m.Call | m.StateRef, **options: int) -> Node:
+    """A rearrangement that the model has no op for."""
+    said = tuple((name, number(value, like)) for name, value in options.items())
+    return m.Call(f"view_{what}", args, said, (like.type,), like.span)
+
+
+def ring_of_tiles(states: list[m.State], call: m.Call, frame: Frame,
+                  expanded: p.Expanded | None = None) -> tuple[str, Prefetch | None]:  # fmt: skip
+    """The caches that a call attends to, and the slots that their tiles go through; the line that prefetches them."""
     build, part = frame.build, frame.place
     said = next((x for x in build.schedule.prefetches if x.kind == "cache" and x.what == part), None)
     if len(states) != 2 or any(state.last is not None for state in states):
@@ -86,18 +93,24 @@ def _ring(states: list[m.State], call: m.Call, frame: Frame) -> tuple[str, Prefe
         raise cannot("attend twice in one part", call.span)
     tile = min((said and said.tile) or TILE_TOKENS, -(-build.schedule.context // 128) * 128)
     slots = (said and said.slots) or TILE_SLOTS
-    buffers = tuple(_cache(build, state, tile, slots, part) for state in states)
-    build.caches[ring] = p.CacheRing(ring, part, tuple(s.name for s in states), buffers, tile, slots)
+    buffers = tuple(_cache(build, state, tile, slots) for state in states)
+    build.caches[ring] = p.CacheRing(ring, part, tuple(s.name for s in states), buffers, tile, slots, expanded)
     return ring, said
 
 
-def _cache(build: Build, state: m.State, tile: int, slots: int, part: str) -> str:
+def _cache(build: Build, state: m.State, tile: int, slots: int) -> str:
+    _, _, heads, _, width = array_of(build, state, tile, "cache").shape
+    return build.buffer(f"tiles of {state.name}", (slots, heads, tile, width), build.dtype(state.type), "", state.span)
+
+
+def array_of(build: Build, state: m.State, tile: int, kind: str) -> p.Array:
+    """A part's cache in HBM, `[layers, rows, heads, positions, width]`, of whole tiles."""
     heads, width = entry_shape(build, state)
-    dtype = build.dtype(state.type)
     room = -(-build.schedule.context // tile) * tile
-    entries = (len(build.layers_of(part)), 1 if build.consecutive else build.rows, heads, room, width)
-    build.arrays[state.name] = p.Array(state.name, entries, dtype, "cache", part)
-    return build.buffer(f"tiles of {state.name}", (slots, heads, tile, width), dtype, "", state.span)
+    assert state.part is not None
+    entries = (len(build.layers_of(state.part)), 1 if build.consecutive else build.rows, heads, room, width)
+    build.arrays[state.name] = p.Array(state.name, entries, build.dtype(state.type), kind, state.part)
+    return build.arrays[state.name]
 
 
 def entry_shape(build: Build, state: m.State) -> tuple[int, int]:
@@ -106,13 +119,32 @@ def entry_shape(build: Build, state: m.State) -> tuple[int, int]:
     return (shape[0], shape[1]) if len(shape) == 2 else (1, shape[0])
 
 
-def _attended(call: m.Call, name: str, ring: str, early: Prefetch | None, queries: tuple[str, ...],
-              shape: tuple[int, ...], frame: Frame) -> Node:  # fmt: skip
+def write_entries(states: list[m.State], node: Node, span: Span, frame: Frame) -> None:
+    """A value's entries in caches at the row's position: buffers of their own, which leave for outputs of the call."""
+    build, layers = frame.build, len(frame.build.layers_of(frame.place))
+    names = tuple(entry_of(state.name) for state in states)
+    for name, state in zip(names, states, strict=True):
+        shape, dtype = entry_shape(build, state), build.dtype(state.type)
+        build.buffer(name, (2, build.rows, *shape), dtype, "", span)
+        build.copies[name] = p.Copy(name, frame.place, name, name, 2)
+        build.outputs[name] = p.Array(name, (layers, build.rows, *shape), dtype, "entry", frame.place)
+    frame.ops += [p.Saved(name, ahead=False) for name in names]
+    frame.ops += [p.Compute(names, node, None, span), *map(p.Save, names)]
+
+
+def entry_of(cache: str) -> str:
+    """The buffer, copy and output of the entries that a step gives a cache."""
+    return f"entry {cache}"
+
+
+def attended(call: m.Call, name: str, ring: str, early: Prefetch | None, queries: tuple[str, ...],
+             shape: tuple[int, ...], frame: Frame) -> Node:  # fmt: skip
+    """The tiles attended to, in the order of the caches; `queries` as in `Attend`, `shape` that of the result."""
     build, cache = frame.build, frame.build.caches[ring]
     result = build.buffer(name, (build.rows, *whole_lanes(shape)), "f32", frame.place, call.span)
     build.views[result] = p.View(result, 0, shape)
     if early is None:
         frame.ops.append(p.StartTiles(ring))
-    entries = tuple(f"entry {state}" for state in cache.caches)
+    entries = tuple(map(entry_of, cache.caches))
     frame.ops.append(p.Attend(ring, call, queries, entries, result))
     return frame.local(result, call.type, call)

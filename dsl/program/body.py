@@ -10,9 +10,10 @@ from ..model.expressions import walk
 from ..model.facts import STEP, names_of
 from ..model.ir import Node
 from . import ir as p
-from .attention import attend, attend_latent, entry_shape
+from .attention import attend, attend_latent, write_entries
 from .build import Build, cannot, groups, layer_scalar, turned
 from .columns import beside_whole
+from .expanded import attend_expanded, is_expanded
 from .experts import expert_matmul, experts, route
 from .frame import Frame, Mark, Ops
 from .partials import axes
@@ -93,20 +94,14 @@ def _renames(statement: m.Assign, node: Node, frame: Frame) -> bool:
 
 
 def _entry(statement: m.Write, frame: Frame) -> None:
-    """A cache's entry at the row's position: a buffer of its own, which leaves for an output of the call."""
-    build, state = frame.build, frame.build.schedule.model.states[statement.state]
+    """A cache's entry at the row's position."""
+    state = frame.build.schedule.model.states[statement.state]
     if statement.guard is not None:
         raise cannot("write a cache in some layers only", statement.span)
     node = complete(frame.split(statement.value, frame), statement.value.type, frame)
-    name, dtype = f"entry {state.name}", build.dtype(state.type)
-    shape = entry_shape(build, state)
     if len(state.type.shape) == 1:
         node = m.Call("view_one_head", (node,), (), (state.type,), statement.span)
-    build.buffer(name, (2, build.rows, *shape), dtype, "", statement.span)
-    build.copies[name] = p.Copy(name, frame.place, name, name, 2)
-    layers = len(build.layers_of(frame.place))
-    build.outputs[name] = p.Array(name, (layers, build.rows, *shape), dtype, "entry", frame.place)
-    frame.ops += [p.Saved(name, ahead=False), p.Compute((name,), node, None, statement.span), p.Save(name)]
+    write_entries([state], node, statement.span, frame)
 
 
 def _put(statement: m.Write, frame: Frame) -> None:
@@ -149,7 +144,7 @@ def split(node: Node, frame: Frame) -> Split:
         case m.Call(op="attend"):
             return whole(attend(node, frame))
         case m.Call(op="attend_latent"):
-            return whole(attend_latent(node, frame))
+            return whole(attend_expanded(node, frame) if is_expanded(frame) else attend_latent(node, frame))
         case m.Call(op="index") if isinstance(node.args[0], m.WeightRef) and is_table(frame.build, node.args[0].name):
             return _lookup(node, frame)
         case m.Call(op="mix"):

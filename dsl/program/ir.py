@@ -13,7 +13,7 @@ from ..model.instance import Instance
 from ..schedule.ir import Schedule
 from ..schedule.shares import Shares
 from ..source import Span
-from .things import Array, Bank, Buffer, CacheRing, Copy, Exchange, Piece, Product, Ring, View
+from .things import Array, Bank, Buffer, CacheRing, Copy, Exchange, Expanded, Piece, Product, Ring, View
 
 __all__ = [
     "Array",
@@ -28,6 +28,7 @@ __all__ = [
     "Dot",
     "Emit",
     "Exchange",
+    "Expanded",
     "ExpertDot",
     "Experts",
     "Fetch",

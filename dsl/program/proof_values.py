@@ -85,6 +85,10 @@ def _named(program: p.Program) -> dict[tuple[str, object], tuple[str, ...]]:
             names = statement.names if hasattr(statement, "names") else (f"entry {statement.state}",)
             own = place == STEP or not hasattr(statement, "names")
             found[place, statement.span] = tuple(n if own or n in carried else f"{place}.{n}" for n in names)
+    for ring in program.caches.values():
+        if ring.expanded is not None:
+            (call,) = program.shares.facts.latent_attention(ring.part)
+            found[ring.part, call.span] = tuple(f"entry {name}" for name in ring.caches)
     return found
 
 
@@ -123,7 +127,9 @@ def rooms(program: p.Program) -> Iterator[Fault]:
             rows, heads, _, width = program.arrays[array].shape[1:]
             wanted = (cache.slots, heads, cache.tile, width)
             held = program.buffers[name].shape
-            if held[0] < cache.slots or held[1:] != wanted[1:] or rows != program.rows:
+            # Consecutive tokens share one row.
+            every = 1 if program.consecutive else program.rows
+            if held[0] < cache.slots or held[1:] != wanted[1:] or rows != every:
                 yield Fault("E223", f"`{name}` is {list(held)}, its tiles {list(wanted)}", None, name)
     for exchange in program.exchanges.values():
         if exchange.kind == "sum" and exchange.by != "scatter":
@@ -139,8 +145,12 @@ def _entries(program: p.Program, copy: p.Copy) -> Iterator[Fault]:
     if shape[0] < copy.slots:
         yield Fault("E221", f"`{copy.name}` has {copy.slots} slots, its buffer {shape[0]}", None, copy.name)
     for held in (program.arrays.get(copy.array), program.outputs.get(copy.name)):
-        if held is not None and (held.shape[1:] != shape[1:] or held.dtype != program.buffers[copy.buffer].dtype):
+        if held is None:
+            continue
+        # Of consecutive tokens a slot begins with the state before the first of them.
+        before = program.consecutive and held.kind == "state"
+        if (held.shape[1] + before, *held.shape[2:]) != shape[1:] or held.dtype != program.buffers[copy.buffer].dtype:
             said = f"an entry of `{copy.name}` is {list(held.shape[1:])}, its slot {list(shape[1:])}"
             yield Fault("E223", said, None, copy.name)
-        if held is not None and held.shape[0] != runs:
+        if held.shape[0] != runs:
             yield Fault("E223", f"`{copy.name}` has {held.shape[0]} entries for {runs} layers", None, copy.name)

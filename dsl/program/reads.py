@@ -114,11 +114,15 @@ def array_bytes(array: p.Array) -> int:
 
 def _unused(program: p.Program, cache: p.Array) -> int:
     """Bytes of a cache's entries beyond their own width: they lie in whole lanes."""
-    state = program.instance.model.states.get(cache.name)
-    if state is None:
-        return 0
     room = cache.shape[-1]
-    return array_bytes(cache) // room * (room - program.shares.shape(state.type.shape)[-1])
+    return array_bytes(cache) // room * (room - _entry_width(program, cache.name))
+
+
+def _entry_width(program: p.Program, cache: str) -> int:
+    for ring in program.caches.values():
+        if ring.expanded is not None and cache in ring.caches:
+            return (ring.expanded.key, ring.expanded.value)[ring.caches.index(cache)]
+    return program.shares.shape(program.instance.model.states[cache].type.shape)[-1]
 
 
 def runs(program: p.Program) -> list[tuple[p.Op, int]]:

@@ -80,10 +80,24 @@ class Copy:
 
 
 @frozen
+class Expanded:
+    """What each head's keys and values are made of: states of latents and of common channels, and a weight by head.
+
+    A key is `key` channels wide, the common ones last, and a value `value`.
+    """
+
+    latent: str
+    common: str
+    weight: str
+    key: int
+    value: int
+
+
+@frozen
 class CacheRing:
     """Tiles of `tile` positions of a part's caches, in `slots` buffers each.
 
-    `caches` are keys and values; or, of latent attention, latents and common channels.
+    `caches` are keys and values, perhaps `expanded` from latents; or latents and common channels.
     """
 
     name: str
@@ -92,6 +106,7 @@ class CacheRing:
     buffers: tuple[str, ...]
     tile: int
     slots: int
+    expanded: Expanded | None = None
 
 
 @frozen
@@ -151,7 +166,10 @@ class Bank:
 
 @frozen
 class Array:
-    """An operand or output of one core in HBM; `layers` says that it has an entry for each layer of its part."""
+    """An operand or output of one core in HBM, with an entry for each layer of its `part`, if it has one.
+
+    `latents` are caches of which a step writes an entry and reads none: what is kept expanded was made of them.
+    """
 
     name: str
     shape: tuple[int, ...]

@@ -60,9 +60,9 @@ def _held(shares: Shares, rows: int) -> tuple[Line, ...]:
     for state in model.states.values():
         layers = _layers(instance, state.part)
         if state.kind == "state":
-            states += shares.state_bytes(state) * len(layers) * rows * kept
+            states += shares.held_bytes(state) * len(layers) * rows * kept
         elif state.kind == "cache":
-            caches += sum(shares.positions(state, layer) for layer in layers) * shares.state_bytes(state) * rows
+            caches += sum(shares.positions(state, layer) for layer in layers) * shares.held_bytes(state) * rows
     words = f"{rows} rows" + (f" x {kept} kept" if kept > 1 else "")
     context = f"{rows} rows x {shares.schedule.context} positions"
     lines = (Line("weights", weights), Line("states", states, words), Line("caches", caches, context))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from math import prod
 
 from attrs import frozen
 
@@ -120,14 +121,19 @@ class Shares:
         return size(self.codec(weight), self.weight_shape(weight))
 
     def state_bytes(self, state: m.State) -> int:
-        """One core's bytes of a state, or of one position of a cache, for one row and layer."""
-        form = next((f for f in self.schedule.forms if f.part == state.part), None)
-        if form is not None and form.value == "expanded" and state.kind == "cache":
-            return self._expanded(state)
-        count = 1
-        for axis in state.type.shape:
-            count *= self.length(axis)
-        return count * BYTES[state.type.dtype]
+        """One core's bytes of a state, or of one position of a cache, for one row and layer, as a step reads them."""
+        return self._expanded(state) if self._is_expanded(state) else self._plain(state)
+
+    def held_bytes(self, state: m.State) -> int:
+        """The same as they are kept: a cache that is expanded also has its latents, which prompts are read with."""
+        return self.state_bytes(state) + (self._plain(state) if self._is_expanded(state) else 0)
+
+    def _is_expanded(self, state: m.State) -> bool:
+        forms = {form.part: form.value for form in self.schedule.forms}
+        return state.kind == "cache" and forms.get(state.part or "") == "expanded"
+
+    def _plain(self, state: m.State) -> int:
+        return prod(map(self.length, state.type.shape)) * BYTES[state.type.dtype]
 
     def _expanded(self, state: m.State) -> int:
         """Keys and values of every head in place of the latent; the common channels are part of the keys."""

@@ -22,14 +22,14 @@ from jax.experimental.pallas import tpu as pltpu
 from mks.backends.pallas import call
 from mks.dsl.compile import check_source
 from mks.dsl.program.lower import lower
-from mks.dsl.schedule.ir import Point, Prefetch, bare
+from mks.dsl.schedule.ir import Form, Point, Prefetch, bare
 from mks.dsl.schedule.targets import targets
 from mks.models import operands
 from mks.models.library import find_definition
 from mks.models.load import load
 
 
-def main(folder: str, tokens: int, kept: int, mode: str, tile: int) -> list[list[float]]:
+def main(folder: str, tokens: int, kept: int, mode: str, tile: int, form: str) -> list[list[float]]:
     """The largest error of each token's logits, pass by pass."""
     source, _ = find_definition(FAMILIES[folder][0])
     assert source is not None
@@ -42,7 +42,8 @@ def main(folder: str, tokens: int, kept: int, mode: str, tile: int) -> list[list
     early = [
         Prefetch("cache", name, (Point("at", f"{name}.start", model.span),), tile, 2, model.span) for name in parts
     ]
-    schedule = evolve(schedule, prefetches=tuple(early))
+    forms = (Form("mla", form, model.span),) if form else ()
+    schedule = evolve(schedule, prefetches=tuple(early), forms=forms)
     program = lower(schedule, binding.instance, tokens, operands.plain(binding), consecutive=True)
     weights = {name: jnp.asarray(a) for name, a in operands.packed(program, operands.stored(binding), 0).items()}
     held = {name: jnp.zeros(a.shape, a.dtype) for name, a in call.states(program).items()}
@@ -64,4 +65,4 @@ def main(folder: str, tokens: int, kept: int, mode: str, tile: int) -> list[list
 
 if __name__ == "__main__":
     name, *numbers = sys.argv[1:]
-    print(json.dumps(main(Path(name).name, int(numbers[0]), int(numbers[1]), numbers[2], int(numbers[3]))))
+    print(json.dumps(main(Path(name).name, int(numbers[0]), int(numbers[1]), numbers[2], int(numbers[3]), numbers[4])))

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ if __name__ == "__main__":
 def outcomes(made: dict[str, Any], calls: list[list[Any]], devices: int = 1, seconds: float = 120) -> list[Any]:
     """What a child process says of each call, a method's name and its arguments.
 
-    `made` has `folder`, `definition` and `context`, perhaps `tp`, and what else `PallasDecoder` takes.
+    `made` has `folder`, `definition` and `context`, perhaps `tp` and the `form` of
+    a latent cache, and what else `PallasDecoder` takes.
     """
     line = [sys.executable, "-m", "helpers.decoding", str(devices)]
     done = subprocess.run(line, cwd=TESTS, input=json.dumps([made, calls]), capture_output=True, text=True,
@@ -64,19 +64,18 @@ def _call(decoder: Any, saved: list[Any], name: str, *args: Any) -> Any:
     return found.tolist() if hasattr(found, "tolist") else found
 
 
-def _decoder(folder: str, definition: str, context: int, tp: int = 1, **options: Any) -> Any:
+def _decoder(folder: str, definition: str, context: int, tp: int = 1, form: str = "", **options: Any) -> Any:
     from attrs import evolve
 
     from mks.backends.pallas.decoder import PallasDecoder
     from mks.backends.pallas.machine import machine
     from mks.dsl.compile import check_source
     from mks.dsl.program.lower import lower
-    from mks.dsl.schedule.ir import bare
+    from mks.dsl.schedule.ir import Form, bare
     from mks.dsl.schedule.targets import targets
     from mks.models import operands
     from mks.models.library import find_definition
     from mks.models.load import load
-    from mks.models.read import read
 
     source, _ = find_definition(definition)
     found = check_source(source)
@@ -89,10 +88,17 @@ def _decoder(folder: str, definition: str, context: int, tp: int = 1, **options:
         few = {k: evolve(s, repeat=False) if k == "kv_heads" else s for k, s in whole.shards.items()}
         exact = tuple(evolve(r, wire="f32") for r in whole.reduces)
         schedule = evolve(whole, mesh=(("tp", tp),), context=context, shards=few, reduces=exact)
-    program = lower(schedule, binding.instance, options.get("rows", 1))
-    packed = [operands.packed(program, partial(read, binding), core) for core in range(tp)]
+    if form:
+        schedule = evolve(schedule, forms=(Form("mla", form, model.span),))
+    program = lower(schedule, binding.instance, options.get("rows", 1), operands.plain(binding))
+    packed = [operands.packed(program, operands.stored(binding), core) for core in range(tp)]
     return PallasDecoder(
-        schedule, binding.instance, lambda name, core: packed[core][name], machine(schedule), **options
+        schedule,
+        binding.instance,
+        lambda name, core: packed[core][name],
+        machine(schedule),
+        plain=operands.plain(binding),
+        **options,
     )
 
 

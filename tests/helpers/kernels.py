@@ -184,7 +184,7 @@ def _steps(case: Case) -> dict[str, Any]:
     layout = layout_of(program, 1)
     held = {name: jnp.zeros((mesh.size, *a.shape), a.dtype) for name, a in states(program).items()}
     if case.filled:
-        held = _filled(layout, held, case.rows)
+        held = _filled(layout, held, given, case.rows)
     held = jax.device_put(held, by_core)
     mode = pltpu.InterpretParams(dma_execution_mode=case.mode, detect_races=True, uninitialized_memory="nan")
     step = jax.jit(sharded.build(program, Flavour(interpret=mode), mesh))
@@ -196,6 +196,7 @@ def _steps(case: Case) -> dict[str, Any]:
         found |= {f"{i}/held/{name}": _words(value) for name, value in held.items()}
         found |= {f"{i}/before/{name}": _words(value) for name, value in before.items()}
         found |= _reference(program, weights, layout, case.steps[i], before, held, f"{i}/", logits.shape)
+        found |= _expanded(program, layout, given, case.steps[i][1], held, f"{i}/")
     return {name: np.asarray(value) for name, value in found.items()}
 
 
@@ -204,7 +205,7 @@ def _words(value: Any) -> Array:
     return array.view({2: np.uint16, 4: np.uint32}[array.dtype.itemsize])
 
 
-def _filled(layout: Any, held: Any, rows: int) -> Any:
+def _filled(layout: Any, held: Any, given: Any, rows: int) -> Any:
     """Whatever sequences left: the kernel reads of it what is before a row's position."""
     import jax
     import jax.numpy as jnp
@@ -214,7 +215,7 @@ def _filled(layout: Any, held: Any, rows: int) -> Any:
     for row in range(rows):
         drawn = {key: jnp.asarray(rng.normal(size=value.shape) * 0.5, value.dtype)
                  for key, value in layout.room.empty().items()}  # fmt: skip
-        held = write(held, jnp.int32(row), drawn)
+        held = write(held, jnp.int32(row), drawn, given)
     return held
 
 
@@ -247,6 +248,22 @@ def _reference(program: Program, weights: Any, layout: Any, step: Step, before: 
         own = layout.read(after, row)
         found |= {f"{prefix}states/{row} {key}": np.asarray(own[key], np.float32) for key in left}
     return found | {f"{prefix}wanted": wanted}
+
+
+def _expanded(program: Program, layout: Any, given: Any, positions: Sequence[int], after: Any, prefix: str) -> (
+        dict[str, Any]):  # fmt: skip
+    """Keys and values of live rows that are kept expanded, and what the latents beside them make."""
+    import jax
+    import jax.numpy as jnp
+
+    names = [name for ring in program.caches.values() if ring.expanded is not None for name in ring.caches]
+    again = jax.jit(lambda row, held, given: layout.write(held, row, layout.read(held, row), given))
+    found: dict[str, Any] = {}
+    for row in (row for row, position in enumerate(positions) if names and position >= 0):
+        wanted = again(jnp.int32(row), after, given)
+        for key, arrays in (("states", after), ("wanted_states", wanted)):
+            found |= {f"{prefix}{key}/{row} {name}": np.asarray(arrays[name][:, :, row], np.float32) for name in names}
+    return found
 
 
 def _made(case: Case) -> tuple[Program, Any, list[dict[str, Array]]]:

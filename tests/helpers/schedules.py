@@ -4,6 +4,7 @@ from __future__ import annotations
 
 ONE = "target v5e 1x1\ncontext 256\n"
 TILES = "prefetch {}.cache at {}.start (tile = 128 tokens, slots = {})\n"
+EXPANDED = "form mla.cache = expanded\n"
 TOPOLOGIES = {2: "tpu7x 1x1x1", 4: "v5e 2x2", 8: "tpu7x 2x2x1", 32: "tpu7x 2x2x4"}
 KIMI = (
     "stream dense {\nslots = 6\nslot = 2560 KiB\nkda : (wq, wk, wv, wg, wb, f_a), f_b, wo\n"

@@ -29,6 +29,19 @@ def view_one_head(x: jax.Array) -> jax.Array:
     return x[:, None]
 
 
+def view_of_one_head(x: jax.Array) -> jax.Array:
+    """`[B, 1, n]` to `[B, n]`."""
+    return x[:, 0]
+
+
+def view_keys_values(x: jax.Array, common: jax.Array, *, heads: int, value: int) -> tuple[jax.Array, jax.Array]:
+    """Of `x [B, heads * (own + value)]`: keys `[B, heads, own + c]`, which end with `common [B, c]`, and values."""
+    by_head = x.reshape(x.shape[0], heads, -1)
+    own = by_head[..., :-value]
+    shared = jnp.broadcast_to(common[:, None], (*own.shape[:2], common.shape[-1]))
+    return jnp.concatenate([own, shared], axis=-1), by_head[..., -value:]
+
+
 def side_by_side(*shares: jax.Array) -> jax.Array:
     """Several `[B, n]` as one."""
     return jnp.concatenate(shares, axis=-1)
@@ -58,4 +71,4 @@ def rms_norm_of_share(x: jax.Array, total: jax.Array, gain: jax.Array | float, *
 
 
 OPS = (over_root_mean, rms_norm_of_share, side_by_side, squares_in_lanes, sum_squares, view_by_head, view_by_row,
-       view_last, view_one_head)  # fmt: skip
+       view_keys_values, view_last, view_of_one_head, view_one_head)  # fmt: skip

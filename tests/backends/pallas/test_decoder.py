@@ -181,6 +181,23 @@ def test_two_cores() -> None:
         np.testing.assert_allclose(found[0], oracle(name)["logits"][position], rtol=0, atol=5e-4)
 
 
+def test_a_cache_that_is_kept_expanded() -> None:
+    """Prompts are read with the latents, steps with the keys and values made of them: the oracle's logits from both."""
+    name, ids = "kimi_k3_tiny", [int(i) for i in oracle("kimi_k3_tiny")["ids"]]
+    made = {"folder": name, "definition": "kimi_k3", "context": 32, "rows": 2, "chunk": CHUNK, "span": CHUNK,
+            "form": "expanded"}  # fmt: skip
+    script: Calls = [
+        ["prefill", 0, ids[:8], 0, True], ["decode", [ids[8], 0], [8, 0], [True, False]],
+        ["prefill", 0, ids[9:14], 9, True], ["prefill", 1, ids[:8], 0, True], ["save", 1], ["reset"],
+        ["restore", 0, 0, 8], ["decode", [ids[8], ids[8]], [8, 8], [True, True]],
+    ]  # fmt: skip
+    first, second, third, alone, number, _, nothing, (restored, beside) = outcomes(made, script, seconds=180)
+    assert (number, nothing) == (0, None)
+    assert restored == beside
+    for found, position in ((first[0], 7), (second[0], 8), (third[0], 13), (alone[0], 7), (restored, 8)):
+        np.testing.assert_allclose(found, oracle(name)["logits"][position], rtol=0, atol=5e-4)
+
+
 def run(*options: str, seconds: float = 180) -> list[int]:
     """The ids that `mks run smollm2` gives."""
     main = "from mks.dsl.commands.cli import main; raise SystemExit(main())"

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.timeout(900)
 TESTS = Path(__file__).parents[2]
 
 
-def errors(folder: str, tokens: int, kept: int, mode: str, tile: int = 256) -> list[list[float]]:
+def errors(folder: str, tokens: int, kept: int, mode: str, tile: int = 256, form: str = "") -> list[list[float]]:
     """The largest error of each token's logits in two passes, the second after token `kept` of the first."""
-    line = [sys.executable, "-m", "helpers.consecutive", folder, str(tokens), str(kept), mode, str(tile)]
+    line = [sys.executable, "-m", "helpers.consecutive", folder, str(tokens), str(kept), mode, str(tile), form]
     done = subprocess.run(line, cwd=TESTS, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr[-3000:]
     found: list[list[float]] = json.loads(done.stdout.splitlines()[-1])
@@ -29,6 +29,21 @@ def test_a_rejected_draft_costs_no_copy(folder: str, mode: str) -> None:
     """Four tokens at once give the oracle's logits; so does the pass that goes on from the second of them."""
     for row in errors(folder, 4, 1, mode):
         assert max(row) <= FAMILIES[folder][1]
+
+
+def test_tokens_of_one_sequence_over_an_expanded_cache() -> None:
+    """Their own keys and values are made in the pass, those before them were kept."""
+    for row in errors("kimi_k3_tiny", 3, 1, "on_wait", form="expanded"):
+        assert max(row) <= FAMILIES["kimi_k3_tiny"][1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["on_wait", "eager"])
+@pytest.mark.parametrize(("tokens", "kept"), [(1, 0), (8, 6)])
+def test_any_token_of_an_expanded_cache(tokens: int, kept: int, mode: str) -> None:
+    """More spans, in short tiles."""
+    for row in errors("kimi_k3_mxfp4_tiny", tokens, kept, mode, 128, "expanded"):
+        assert max(row) <= FAMILIES["kimi_k3_mxfp4_tiny"][1]
 
 
 @pytest.mark.slow

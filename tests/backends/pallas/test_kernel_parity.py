@@ -13,7 +13,7 @@ import pytest
 from helpers.cases import Case, Step
 from helpers.kernels import MODES, Found, elsewhere, run
 from helpers.oracles import FAMILIES, answers
-from helpers.schedules import BLOCKS, KIMI, ONE, TILES, TOPOLOGIES, kimi
+from helpers.schedules import BLOCKS, EXPANDED, KIMI, ONE, TILES, TOPOLOGIES, kimi
 
 pytestmark = pytest.mark.timeout(3000)
 
@@ -72,6 +72,9 @@ QUICK = {
     "kimi, two by two cores": tiny("kimi_k3_mxfp4_tp8", "eager", kimi(2, 2), 1),
     "kimi, columns by two by two cores": tiny("kimi_k3_mxfp4_tp8", "on_wait", kimi(2, 2, by="scatter_gather"), 2),
     "kimi in blocks, one core": tiny("kimi_k3_mxfp4_tiny", "eager", ONE + KIMI + BLOCKS, 2),
+    "kimi expanded from the start": tiny(
+        "kimi_k3_tiny", "eager", ONE + EXPANDED, filled=False, steps=begun("kimi_k3_tiny", 1, 3)
+    ),
     "qwen38, eight cores": tiny("qwen38_tp8", "on_wait", qwen38(8, "two_level")),
 }
 SLOW = {
@@ -108,6 +111,13 @@ SLOW = {
     **{f"kimi's columns on {ep} x {tp}, {count} rows, {mode}":
        tiny("kimi_k3_mxfp4_tp8", mode, kimi(ep, tp, by="scatter_gather"), count)
        for ep, tp, count in ((1, 2, 3), (2, 2, 8), (2, 4, 1), (4, 2, 3), (1, 8, 3), (8, 1, 1)) for mode in MODES},
+    **{f"kimi expanded, {count} rows, {mode}": tiny("kimi_k3_tiny", mode, ONE + KIMI + EXPANDED, count)
+       for count in (1, 3, 8) for mode in MODES},
+    **{f"kimi expanded on {ep} x {tp}, {count} rows": tiny("kimi_k3_mxfp4_tp8", mode, kimi(ep, tp) + EXPANDED, count)
+       for ep, tp, count, mode in ((1, 2, 3, "on_wait"), (1, 8, 1, "on_wait"), (2, 4, 3, "eager"), (4, 2, 8, "on_wait"),
+                                   (8, 1, 8, "eager"))},
+    "kimi expanded on 4 x 2 from the start": tiny("kimi_k3_mxfp4_tp8", "eager", kimi(4, 2) + EXPANDED, filled=False,
+                                                  steps=begun("kimi_k3_mxfp4_tp8", 3, 4)),
 }  # fmt: skip
 # On a narrower wire only the choice is the same.
 ROUNDED = {

@@ -124,7 +124,7 @@ def test_rows(kind: str) -> None:
     given = {key: jnp.asarray(random.standard_normal(value.shape, np.float32))
              for key, value in layout.room.empty().items()}  # fmt: skip
     empty = {a.name: jnp.zeros((cores, *a.shape)) for a in program.arrays.values() if a.kind in ("state", "cache")}
-    held = layout.write(empty, jnp.int32(1), given)
+    held = layout.write(empty, jnp.int32(1), given, {})
     for name, array in held.items():
         assert array.shape == empty[name].shape
         assert np.asarray(array[:, :, 1]).any()

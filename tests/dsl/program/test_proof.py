@@ -53,6 +53,21 @@ def test_shipped_programs_hold() -> None:
     assert [d for program in found for d in prove(program)] == []
 
 
+@pytest.mark.parametrize("model", ["qwen3", "qwen38", "kimi_k3"])
+def test_tokens_of_one_sequence_hold(model: str) -> None:
+    """A pass over several of them; one whose states have no room for what they were before is refused."""
+    definition = load_definition(FOLDER / f"{model}.mks")
+    schedule = definition.schedules[definition.own_schedules[0]]
+    assert schedule is not None
+    whole = lower(schedule, definition.instances[model], 8, consecutive=True)
+    assert prove(whole) == []
+
+    for name in [array.name for array in whole.arrays.values() if array.kind == "state"]:
+        slots, kept, *shape = whole.buffers[name].shape
+        short = evolve(whole.buffers[name], shape=(slots, kept - 1, *shape))
+        assert {d.code for d in prove(evolve(whole, buffers=whole.buffers | {name: short}))} == {"E223"}
+
+
 def test_the_proof_is_quick() -> None:
     """Qwen3.8's takes less than 50 ms of one core."""
     whole = next(program for program in lowered() if program.schedule.model.name == "qwen38")

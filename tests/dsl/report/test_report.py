@@ -168,11 +168,16 @@ def test_a_model_that_does_not_fit_hbm_is_refused() -> None:
 
 
 def test_an_expanded_cache_is_larger() -> None:
-    """Per-head keys and values, 96 x (192 + 128) over 32 cores, in place of 576 numbers on each."""
+    """Per-head keys and values, 96 x (192 + 128) over 32 cores, beside 576 numbers on each that no step reads."""
     plain, _ = reported("kimi_k3")
     wide, _ = reported("kimi_k3", ("  fetch moe.experts", "  form mla.cache = expanded\n\n  fetch moe.experts"))
-    caches = [next(x.bytes for x in r.rows[0][0].held if x.name == "caches") for r in (plain, wide)]
-    assert caches == [24 * 4096 * 576 * 2, 24 * 4096 * 3 * 320 * 2]
+    held, read = (
+        [next(x.bytes for x in getattr(r.rows[0][0], what) if x.name == "caches") for r in (plain, wide)]
+        for what in ("held", "read")
+    )
+    latents, expanded = 24 * 4096 * 576 * 2, 24 * 4096 * 3 * 320 * 2
+    assert read == [latents, expanded]
+    assert held == [latents, latents + expanded]
 
 
 def test_text_and_json_tell_the_same() -> None:
