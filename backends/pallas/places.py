@@ -105,7 +105,7 @@ def branches(program: p.Program) -> dict[str, float]:
 
 def _tiles(op: p.Attend, program: p.Program) -> int:
     """All rows' tiles in one layer."""
-    return program.rows * -(-program.schedule.context // program.caches[op.ring].tile)
+    return program.rows * program.caches[op.ring].tiles
 
 
 def mark(error: Exception, name: str) -> None:

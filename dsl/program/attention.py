@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from ..model import ir as m
 from ..model.ir import Node, Type
+from ..schedule.blocks import BLOCK, room
 from ..schedule.ir import Prefetch
 from . import ir as p
-from .build import Build, cannot, head_product, whole_lanes
+from . import positions
+from .build import LANES, Build, cannot, head_product, whole_lanes
 from .frame import Frame
 from .products import loops
 from .sums import complete, number
 
 # So many positions are attended to at once; tiles of as many, or of several times as many, change no bit.
-ATTENDED = 256
+ATTENDED = BLOCK
 # Caches that no schedule line prefetches go through so many slots of so many positions.
 TILE_TOKENS, TILE_SLOTS = ATTENDED, 2
 
@@ -20,6 +22,9 @@ TILE_TOKENS, TILE_SLOTS = ATTENDED, 2
 def attend(call: m.Call, frame: Frame) -> Node:
     """Grouped queries over keys and values."""
     build, (q, *caches) = frame.build, call.args
+    if build.schedule.over_positions:
+        raise cannot("share out the positions of keys and values of several heads", call.span,
+                     "only a latent cache is shared out by positions")  # fmt: skip
     states = [build.schedule.model.states[c.name] for c in caches if isinstance(c, m.StateRef)]
     query = complete(frame.split(q, frame), q.type, frame)
     name = frame.fresh("attend")
@@ -52,16 +57,21 @@ def attend_latent(call: m.Call, frame: Frame) -> Node:
     frame.ops.append(p.Compute((absorb.operand,), _part("by_head", local, both - width, call), None, q.span))
     frame.ops += loops(absorb, build)
     ring, early = _ring(states, call, frame)
-    working = build.dtype(Type("bf16"))
+    working, apart = build.dtype(Type("bf16")), positions.heads_of_all(build, heads)
     inner, outer = (
-        build.buffer(f"{what} of {name}", (build.rows, *whole_lanes((heads, channels))), dtype, frame.place, call.span)
+        build.buffer(f"{what} of {name}", (build.rows, *whole_lanes((apart, channels))), dtype, frame.place, call.span)
         for what, channels, dtype in (("absorbed", rank, "f32"), ("common", width, working))
     )
-    frame.ops.append(
-        p.Compute((inner,), _part("by_row", frame.local(absorb.result, q.type, q), rank, call), None, q.span)
-    )
-    frame.ops.append(p.Compute((outer,), _part("last", local, width, call), None, q.span))
-    found = _attended(call, name, ring, early, (inner, outer), (heads, rank), frame)
+    absorbed = _part("by_row", frame.local(absorb.result, q.type, q), rank, call)
+    common = _part("last", local, width, call)
+    if build.schedule.over_positions:
+        positions.gather(name, (absorbed, common), (inner, outer), heads, call, frame)
+        of_core = _attended(call, name, ring, early, (inner, outer), (apart, rank + LANES), frame)
+        found = positions.merge(name, of_core, (heads, rank), call, frame)
+    else:
+        frame.ops.append(p.Compute((inner,), absorbed, None, q.span))
+        frame.ops.append(p.Compute((outer,), common, None, q.span))
+        found = _attended(call, name, ring, early, (inner, outer), (heads, rank), frame)
     expand = head_product(build, frame.place, kv_b.name, "expand", heads, value, rank, call.span)
     frame.ops.append(p.Compute((expand.operand,), _part("by_head", found, rank, call), None, call.span))
     frame.ops += loops(expand, build)
@@ -83,20 +93,24 @@ def _ring(states: list[m.State], call: m.Call, frame: Frame) -> tuple[str, Prefe
     ring = f"cache {part}"
     if ring in build.caches:
         raise cannot("attend twice in one part", call.span)
-    tile = min((said and said.tile) or TILE_TOKENS, -(-build.schedule.context // 128) * 128)
+    over, context = build.schedule.over_positions, build.schedule.context
+    own = room(context, build.schedule.ways(over)) if over else context
+    tile = min((said and said.tile) or TILE_TOKENS, -(-own // 128) * 128)
     slots = (said and said.slots) or TILE_SLOTS
-    buffers = tuple(_cache(build, state, tile, slots, part) for state in states)
-    build.caches[ring] = p.CacheRing(ring, part, tuple(s.name for s in states), buffers, tile, slots)
+    buffers = tuple(f"tiles of {state.name}" for state in states)
+    made = p.CacheRing(ring, part, tuple(s.name for s in states), buffers, tile, slots, own, over)
+    for state in states:
+        _cache(build, state, made)
+    build.caches[ring] = made
     return ring, said
 
 
-def _cache(build: Build, state: m.State, tile: int, slots: int, part: str) -> str:
+def _cache(build: Build, state: m.State, ring: p.CacheRing) -> None:
     heads, width = entry_shape(build, state)
-    dtype = build.dtype(state.type)
-    room = -(-build.schedule.context // tile) * tile
-    entries = (len(build.layers_of(part)), 1 if build.consecutive else build.rows, heads, room, width)
-    build.arrays[state.name] = p.Array(state.name, entries, dtype, "cache", part)
-    return build.buffer(f"tiles of {state.name}", (slots, heads, tile, width), dtype, "", state.span)
+    dtype, rows = build.dtype(state.type), 1 if build.consecutive else build.rows
+    entries = (len(build.layers_of(ring.part)), rows, heads, ring.tiles * ring.tile, width)
+    build.arrays[state.name] = p.Array(state.name, entries, dtype, "cache", ring.part)
+    build.buffer(f"tiles of {state.name}", (ring.slots, heads, ring.tile, width), dtype, "", state.span)
 
 
 def entry_shape(build: Build, state: m.State) -> tuple[int, int]:

@@ -83,7 +83,8 @@ class Copy:
 class CacheRing:
     """Tiles of `tile` positions of a part's caches, in `slots` buffers each.
 
-    `caches` are keys and values; or, of latent attention, latents and common channels.
+    `caches` are keys and values; or, of latent attention, latents and common channels. Of a row's positions a core has
+    at most `positions`: all of them, or its blocks where they are shared out over `axes` of the mesh.
     """
 
     name: str
@@ -92,11 +93,21 @@ class CacheRing:
     buffers: tuple[str, ...]
     tile: int
     slots: int
+    positions: int
+    axes: tuple[str, ...] = ()
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles of a row a core can have."""
+        return -(-self.positions // self.tile)
 
 
 @frozen
 class Piece:
-    """Of what is gathered, the `width` columns from `start` on of each core, and the buffer where all cores' come."""
+    """Of what is gathered, the `width` columns from `start` on of each core, and the buffer where all cores' come.
+
+    They come side by side; or head by head into a buffer `[rows, heads of all, n]`.
+    """
 
     result: str
     start: int
@@ -105,10 +116,11 @@ class Piece:
 
 @frozen
 class Exchange:
-    """A collective of `kind` `sum`, `gather` or `argmax`; `by` and `wire` as in the schedule.
+    """A collective of `kind` `sum`, `gather`, `merge` or `argmax`; `by` and `wire` as in the schedule.
 
     Each core gives `width` columns from `first` on of the buffer `value`, `[rows, n]`. A sum completes `result`; what
-    is gathered goes to `pieces`.
+    is gathered goes to `pieces`. To merge, each core sends all others their heads of a softmax over its own positions:
+    `value` is `[rows, heads of all, n + 128]`, `result` `[rows, heads, n]`, and `width` the columns of a core's heads.
     """
 
     name: str

@@ -108,14 +108,20 @@ def _read(path: Path) -> Outcome:
     return [Found(**(empty | step)) for step in steps]
 
 
-def elsewhere(found: Found, positions: Sequence[int]) -> list[str]:
-    """The arrays in which a step changed more than the live rows' states, and their entries at their positions."""
+def elsewhere(found: Found, positions: Sequence[int], ways: int = 1) -> list[str]:
+    """The arrays in which a step changed more than the live rows' states, and their entries at their positions.
+
+    Caches may be shared out over so many neighbouring cores by blocks of positions.
+    """
     wrong = []
     for name, after in found.held.items():
         changed = after != found.before[name]
         for row, position in enumerate(positions):
             if position >= 0:
-                mine = changed[:, :, row] if name.startswith("state ") else changed[:, :, row, :, position]
+                block, rest = divmod(position, 256)
+                at = block // ways * 256 + rest if ways > 1 else position
+                state = name.startswith("state ")
+                mine = changed[:, :, row] if state else changed[block % ways :: ways, :, row, :, at]
                 mine[...] = False
         if changed.any():
             wrong.append(name)

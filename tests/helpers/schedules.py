@@ -14,14 +14,18 @@ KIMI = (
 )
 
 
-def kimi(ep: int, tp: int, wire: str = "f32") -> str:
-    """Kimi K3's over a mesh of two axes, as the shipped schedule has it; without `tp` every core has the router."""
+def kimi(ep: int, tp: int, wire: str = "f32", positions: str = "", context: int = 256) -> str:
+    """Kimi K3's over a mesh of two axes, as the shipped schedule has it; without `tp` every core has the router.
+
+    `positions` are the axes over which caches are shared out by positions.
+    """
     mesh = [f"{name} = {ways}" for name, ways in (("ep", ep), ("tp", tp)) if ways > 1]
     axes = ", ".join(each.partition(" ")[0] for each in mesh)
     by = "two_level" if tp % 2 == 0 else "direct"
     own = ("shard ep : experts\n" if ep > 1 else "") + ("shard tp : moe\n" if tp > 1 else "")
+    own += f"shard {positions} : position\n" if positions else ""
     router, scores, chosen = ("moe.router, ", "moe.score, ", "gather (moe.score, moe.z)\n") if tp > 1 else ("", "", "")
-    return (f"target {TOPOLOGIES[ep * tp]}\ncontext 256\nmesh {', '.join(mesh)}\n{own}"
+    return (f"target {TOPOLOGIES[ep * tp]}\ncontext {context}\nmesh {', '.join(mesh)}\n{own}"
             f"shard {axes} : heads, kda_heads, ffn, shared, vocab\n"
             f"split mla.q_a, mla.kv_a, {router}moe.z_down over {axes}\n{KIMI}"
             f"gather (mla.qa, mla.c, mla.s)\n{chosen}"
