@@ -31,6 +31,8 @@ _PLAIN = (2.0, 0.5)
 _HEAD_STEP = 3.4  # bundles for each register of a head's state in the delta rule
 _MIXED = 1.5  # bundles for each register of a bank that is read
 _ROUTE, _ROUTE_ROW = 500.0, 250.0
+_EIGHT_HEADS = 36.0  # bundles of a tile of latents for each further eight heads of queries
+_HOME, _MERGED = 1.25, 1.0  # bundles for each register of a softmax: on its way to its core, and with the others
 
 
 def registers(shape: tuple[int, ...]) -> int:
@@ -112,15 +114,14 @@ def route(program: p.Program, bank: p.Bank) -> float:
     return _ROUTE + _ROUTE_ROW * program.rows + bank.count / 32
 
 
-def attend_tile(ring: p.CacheRing, program: p.Program, machine: Machine) -> float:
+def attend_tile(op: p.Attend, program: p.Program, machine: Machine) -> float:
     """One tile of a cache: scores, the running softmax, the values' sum. Latents are keys and values."""
+    ring = program.caches[op.ring]
     sizes = [2 * prod(program.buffers[name].shape[1:]) for name in ring.buffers]
-    pushed = sum(sizes) + (sizes[0] if _latent(program, ring) else 0)
-    return machine.attend.value + pushed / TILE * machine.tile[16].value
-
-
-def _latent(program: p.Program, ring: p.CacheRing) -> bool:
-    return len(program.buffers[ring.buffers[0]].shape) == 3
+    latent = len(op.queries) > 1
+    pushed = sum(sizes) + (sizes[0] if latent else 0)
+    more = -(-program.buffers[op.queries[0]].shape[1] // SUBLANES) - 1 if latent else 0
+    return machine.attend.value + more * _EIGHT_HEADS + pushed / TILE * machine.tile[16].value
 
 
 def attend_row(program: p.Program) -> float:
@@ -130,11 +131,14 @@ def attend_row(program: p.Program) -> float:
 
 def send(made: Exchange, phase: int = 0) -> float:
     """What is sent is stored as it travels, and each message started."""
-    return 20 + registers((made.rows, made.width)) + START * made.phases[phase].peers
+    stored = registers((made.rows, made.width)) * (made.cores * _HOME if made.kind == "merge" else 1)
+    return 20 + stored + START * made.phases[phase].peers
 
 
 def between(made: Exchange) -> float:
     """Of a phase that has come: its parts are added up or joined, and the next messages started."""
+    if made.kind == "merge":
+        return 30 + registers((made.rows, made.width)) * made.cores * _MERGED
     return 30 + registers((made.rows, made.width)) / max(1, len(made.phases)) * 2
 
 

@@ -7,6 +7,7 @@ from functools import cache
 
 from attrs import frozen
 from helpers.definitions import FOLDER, text
+from helpers.schedules import kimi
 
 from mks.dsl.compile import check_source
 from mks.dsl.program.ir import Program
@@ -77,4 +78,6 @@ CASES = (
          "prefetch vectors at previous part\n"
          "reduce delta.h, attention.h, mlp.h (by = scatter_gather, wire = bf16)\n", 8, _GATED),
     Case("kimi_k3", 5, "", 1, (("vocab", 32768),)),
+    Case("kimi_k3", 5, kimi(1, 2, positions="tp", context=1024).replace("slots = 6", "slots = 8"), 1,
+         (("vocab", 32768),)),
 )  # fmt: skip
