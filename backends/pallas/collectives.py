@@ -1,4 +1,4 @@
-"""Collectives inside a kernel: sums, gathers and the greatest, over cores that copy into one another's VMEM.
+"""Collectives inside a kernel: sums, gathers, softmaxes and the greatest, over cores that write each other's VMEM.
 
 Each is split in `start`, which stores this core's part and sends the first messages, and `finish`, which waits, runs
 the later phases and returns the result; what is placed between the two runs while the messages travel.
