@@ -31,7 +31,6 @@ def attend(op: p.Attend, core: Core) -> None:
     latent = len(queries) > 1
     list_, at = core.refs[f"tiles of {ring.tile}"], core.refs["at"]
     total = list_[0]
-
     finished = attention.apart if ring.axes else attention.result
 
     def own(row: Scalar) -> attention.Running:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from math import prod
 
 import jax
 import jax.numpy as jnp
@@ -78,8 +79,9 @@ def start(
     """
     if exchange.cores != cores.count:
         raise ValueError(f"an exchange between {exchange.cores} cores, used by {cores.count}")
-    held = (value.shape[0], value.shape[1] // exchange.cores * value.shape[2]) if value.ndim == 3 else value.shape
-    if held != (exchange.rows, exchange.width):
+    rows, *columns = value.shape
+    shares = exchange.cores if exchange.kind == "merge" else 1
+    if (rows, prod(columns)) != (exchange.rows, shares * exchange.width):
         raise ValueError(f"an exchange of {[exchange.rows, exchange.width]}, given {list(value.shape)}")
     if exchange.by == "two_level" and not cores.paired:
         raise ValueError(f"two_level needs pairs of cores along the last axis of {cores.mesh}; got {cores.axes}")

@@ -20,9 +20,8 @@ def send(op: p.Send, core: Core) -> None:
     exchange = core.program.exchanges[op.exchange]
     made, key = collective(core.program, exchange), exchange_set(exchange)
     held = core.refs[exchange.value]
-    if exchange.kind == "merge":
-        value: Ref = held
-    else:
+    value: Ref = held
+    if exchange.kind != "merge":
         value = held[...] if held.shape[-1] == exchange.width else columns(held, exchange.first, exchange.width)
     cores = Cores(core.program.schedule.mesh, exchange.axes)
     core.scope[f"pending {op.exchange}"] = collectives.start(made, cores, core.refs[key], core.counters[key][0], value)
