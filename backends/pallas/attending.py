@@ -11,7 +11,7 @@ from jax.experimental import pallas as pl
 
 from ...dsl.program import ir as p
 from ...dsl.program.attention import ATTENDED
-from . import places, transfers
+from . import blocks, places, transfers
 from .core import Core, following
 from .ops import attend as attention
 from .ops.rope import turns as rope_turns
@@ -21,7 +21,7 @@ from .peers import Scalar
 def attend(op: p.Attend, core: Core) -> None:
     """Every row's own token, then the tiles of all rows, one after the other."""
     if core.program.consecutive:
-        _attend_consecutive(op, core)
+        (_attend_apart if core.program.caches[op.ring].axes else _attend_consecutive)(op, core)
         return
     ring, program = core.program.caches[op.ring], core.program
     scale = float(program.instance.number(op.call.options[0][1]))
@@ -31,13 +31,15 @@ def attend(op: p.Attend, core: Core) -> None:
     latent = len(queries) > 1
     list_, at = core.refs[f"tiles of {ring.tile}"], core.refs["at"]
     total = list_[0]
+    finished = attention.apart if ring.axes else attention.result
 
     def own(row: Scalar) -> attention.Running:
         keys = [entry[row] for entry in (entries if latent else entries[:1])]
-        return attention.own([q[row] for q in queries], keys, entries[0 if latent else 1][row], scale)
+        found = attention.own([q[row] for q in queries], keys, entries[0 if latent else 1][row], scale)
+        return _if_mine(found, at[row], core)
 
     def first(row: Scalar, _: None) -> None:
-        result[row] = attention.result(own(row))
+        result[row] = finished(own(row))
 
     lax.fori_loop(0, core.rows, first, None)
 
@@ -49,7 +51,8 @@ def attend(op: p.Attend, core: Core) -> None:
         transfers.wait_tile(ring, slot, core)
         held = [core.refs[name].at[slot] for name in ring.buffers]
         keys, values = (held, held[0]) if latent else (held[:1], held[1])
-        so_far = _see(so_far, [q[row] for q in queries], keys, values, number * ring.tile, at[row], scale)
+        seen = blocks.before(at[row], program)
+        so_far = _see(so_far, [q[row] for q in queries], keys, values, number * ring.tile, seen, scale)
 
         @pl.when(i + ring.slots < total)
         @jax.named_scope(places.next_scope(op.result))
@@ -59,11 +62,19 @@ def attend(op: p.Attend, core: Core) -> None:
         @pl.when(list_[i + 2] >> 16 != row)
         @jax.named_scope(places.last_scope(op))
         def _() -> None:
-            result[row] = attention.result(so_far)
+            result[row] = finished(so_far)
 
         return following(slot, ring.slots), so_far
 
     lax.fori_loop(0, total, jax.named_scope(places.tiles_scope(op))(tile), (jnp.int32(0), own(0)))
+
+
+def _if_mine(found: attention.Running, position: Scalar, core: Core) -> attention.Running:
+    """What a token sees of itself counts once: on the core that has its position."""
+    if not core.program.schedule.over_positions:
+        return found
+    mine = blocks.mine(position, core.program)
+    return jax.tree.map(lambda a, b: jnp.where(mine, a, b), found, attention.none_of(found))
 
 
 def _see(so_far: attention.Running, queries: list[jax.Array], keys: list[Any], values: Any, start: Scalar,
@@ -122,6 +133,48 @@ def _attend_consecutive(op: p.Attend, core: Core) -> None:
         for t in range(tokens):
             at = (i * tokens + t) * each
             result[t, i * each : (i + 1) * each] = found[at : at + each]
+
+
+def _attend_apart(op: p.Attend, core: Core) -> None:
+    """Tokens of one sequence over this core's positions, one token after the other for every tile.
+
+    What they see of each other counts on the core that has the first one's position. With the heads of all cores there
+    is no room to see a tile with all tokens at once: what each has seen waits in the result.
+    """
+    ring, program = core.program.caches[op.ring], core.program
+    scale = float(program.instance.number(op.call.options[0][1]))
+    queries, result = [core.refs[name] for name in op.queries], core.refs[op.result]
+    entries = [core.held(name) for name in op.entries]
+    among = [jnp.stack([entry[:, 0]]) for entry in entries]  # [1, tokens, width]
+    list_, start = core.refs[f"tiles of {ring.tile}"], core.refs["at"][0]
+    total, seen = list_[0], blocks.before(start, program)
+
+    def first(token: Scalar, _: None) -> None:
+        asked = [q[token] for q in queries]
+        found = attention.own(asked, [entry[token] for entry in entries], entries[0][token], scale)
+        found = attention.tile(found, asked, among, among[0], 0, token, scale)
+        result[token] = attention.apart(_if_mine(found, start, core))
+
+    lax.fori_loop(0, core.rows, first, None)
+
+    def tile(i: Scalar, slot: Scalar) -> Scalar:
+        transfers.wait_tile(ring, slot, core)
+        held = [core.refs[name].at[slot] for name in ring.buffers]
+
+        def one(token: Scalar, _: None) -> None:
+            so_far = attention.together(result[token])
+            asked = [q[token] for q in queries]
+            result[token] = attention.apart(_see(so_far, asked, held, held[0], i * ring.tile, seen, scale))
+
+        lax.fori_loop(0, core.rows, one, None)
+
+        @pl.when(i + ring.slots < total)
+        def _() -> None:
+            transfers.start_tile(ring, i + ring.slots, slot, core)
+
+        return following(slot, ring.slots)
+
+    lax.fori_loop(0, total, tile, jnp.int32(0))
 
 
 def turns(op: p.Turns, core: Core) -> None:

@@ -16,7 +16,7 @@ from jax.experimental.pallas import tpu as pltpu
 from ...dsl.program import ir as p
 from ...dsl.program.work import collective, exchange_set
 from ..reference.rounding import DTYPES
-from . import collectives
+from . import blocks, collectives
 from .core import Core
 from .peers import Cores, collective_id
 from .tape import rows as tape_rows
@@ -99,8 +99,8 @@ def traced(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: j
 def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: jax.Array, weights: Arrays,
             held: Arrays, kept: jax.Array | int) -> dict[str, jax.Array]:  # fmt: skip
     """The call itself: reads the states and caches, and gives what they become beside the ids and logits."""
-    read = positions[:1] if program.consecutive else positions
-    lists = {ring.tile: tiles(read, ring.tile, program.schedule.context) for ring in program.caches.values()}
+    read = blocks.before(positions[:1] if program.consecutive else positions, program)
+    lists = {ring.tile: tiles(read, ring.tile, ring.positions) for ring in program.caches.values()}
     scalars = {"ids": tokens, "at": positions, "layers": jnp.asarray(layer_table(program))}
     if program.consecutive:
         scalars["kept"] = jnp.asarray(kept, jnp.int32).reshape(1)
@@ -185,16 +185,17 @@ def commit(
     if kept:
         after |= _moved(kept, flavour, positions, new, held)
     caches = [name for name in states(program) if program.arrays[name].kind != "state"]
-    return after | {name: _written(held[name], new[f"entry {name}"], positions) for name in caches}
+    return after | {name: _written(held[name], new[f"entry {name}"], positions, program) for name in caches}
 
 
-def _written(cache: jax.Array, entries: jax.Array, positions: jax.Array) -> jax.Array:
-    """A cache with an entry of each live row at its position; consecutive tokens share one row."""
+def _written(cache: jax.Array, entries: jax.Array, positions: jax.Array, program: p.Program) -> jax.Array:
+    """A cache with an entry of each live row whose position is this core's; consecutive tokens share one row."""
     for row in range(positions.shape[0]):
         at = row if cache.shape[1] > 1 else 0
-        entry, place = entries[:, row : row + 1, :, None], (0, at, 0, jnp.maximum(positions[row], 0), 0)
+        entry, place = entries[:, row : row + 1, :, None], (0, at, 0, blocks.place(positions[row], program), 0)
         kept = lax.dynamic_slice(cache, place, entry.shape)
-        cache = lax.dynamic_update_slice(cache, jnp.where(positions[row] < 0, kept, entry), place)
+        new = (positions[row] >= 0) & blocks.mine(positions[row], program)
+        cache = lax.dynamic_update_slice(cache, jnp.where(new, entry, kept), place)
     return cache
 
 

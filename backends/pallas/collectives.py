@@ -1,4 +1,4 @@
-"""Collectives inside a kernel: sums, gathers and the greatest, over cores that copy into one another's VMEM.
+"""Collectives inside a kernel: sums, gathers, softmaxes and the greatest, over cores that write each other's VMEM.
 
 Each is split in `start`, which stores this core's part and sends the first messages, and `finish`, which waits, runs
 the later phases and returns the result; what is placed between the two runs while the messages travel.
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from math import prod
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +35,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from ...dsl.program.exchange import LANES, Exchange
 from ..reference.rounding import DTYPES
+from .ops.attend import merged
 from .peers import RECEIVE, SEND, Cores, Ref, Scalar, others, send, wait
 
 
@@ -68,7 +70,8 @@ def start(
         exchange: what is exchanged; its cores are as many as `cores`.
         refs: a set of buffers, in the order of `scratch`.
         parity: 0 and 1 in turn with each collective on these buffers, static or an int32 scalar.
-        value: this core's part, f32 `[rows, width]`.
+        value: this core's part, f32 `[rows, width]`; to merge, a reference to the softmaxes of all heads,
+            `[rows, heads, n + 128]`, as `ops.attend.apart` gives them.
         ids: with `argmax`, the id of each value, int32 `[rows, 1]`.
 
     Raises:
@@ -76,7 +79,9 @@ def start(
     """
     if exchange.cores != cores.count:
         raise ValueError(f"an exchange between {exchange.cores} cores, used by {cores.count}")
-    if value.shape != (exchange.rows, exchange.width):
+    rows, *columns = value.shape
+    shares = exchange.cores if exchange.kind == "merge" else 1
+    if (rows, prod(columns)) != (exchange.rows, shares * exchange.width):
         raise ValueError(f"an exchange of {[exchange.rows, exchange.width]}, given {list(value.shape)}")
     if exchange.by == "two_level" and not cores.paired:
         raise ValueError(f"two_level needs pairs of cores along the last axis of {cores.mesh}; got {cores.axes}")
@@ -87,6 +92,8 @@ def start(
         if ids is None:
             raise ValueError("argmax needs the ids of its values")
         _start_argmax(pending, value, ids)
+    elif exchange.kind == "merge":
+        _start_merge(pending, value)
     elif exchange.by in ("scatter_gather", "scatter"):
         _start_scatter(pending, value)
     elif exchange.by == "two_level":
@@ -122,6 +129,35 @@ def finish_scatter(pending: Pending) -> jax.Array:
     column = lax.broadcasted_iota(jnp.int32, (total.shape[0], chunk), 1) + pending.cores.rank() * chunk
     own = jnp.where(column < width, total[:, :chunk], 0.0)
     return jnp.concatenate([own, total[:, chunk:]], axis=-1) if beside else own
+
+
+def finish_merge(pending: Pending, heads: int) -> list[jax.Array]:
+    """The means of the values over all positions, f32 `[rows, n]` for each of this core's heads."""
+    partials, parity = pending.buffers["partials"], pending.parity
+    _received(pending, 0, partials)
+    each, found = pending.exchange.width // heads, []
+    for first in range(0, pending.exchange.width, each):
+        parts = [partials[parity, i, :, first : first + each] for i in range(pending.exchange.cores)]
+        found.append(merged(parts))
+    _sent(pending, 0, partials)
+    return found
+
+
+def _start_merge(pending: Pending, value: Ref) -> None:
+    cores, parity = pending.cores, pending.parity
+    outgoing, partials = pending.buffers["outgoing"], pending.buffers["partials"]
+    _, heads, width = value.shape
+    each = heads // cores.count
+
+    def home(core: Scalar, _: None) -> None:
+        for i in range(each):
+            outgoing[core, :, i * width : (i + 1) * width] = value[:, core * each + i]
+
+    lax.fori_loop(0, cores.count, home, None)
+    rank = cores.rank()
+    for peer in cores.peers(rank):
+        send(outgoing.at[peer], partials.at[parity, rank], pending.semaphores.at[0], parity, cores.address(peer))
+    partials[parity, rank] = outgoing[rank]
 
 
 def finish_all_gather(pending: Pending) -> jax.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -11,7 +12,7 @@ from . import collectives
 from .core import Core
 from .evaluate import columns
 from .ops.argmax import argmax
-from .peers import Cores
+from .peers import Cores, Ref
 
 
 def send(op: p.Send, core: Core) -> None:
@@ -19,7 +20,9 @@ def send(op: p.Send, core: Core) -> None:
     exchange = core.program.exchanges[op.exchange]
     made, key = collective(core.program, exchange), exchange_set(exchange)
     held = core.refs[exchange.value]
-    value = held[...] if held.shape[-1] == exchange.width else columns(held, exchange.first, exchange.width)
+    value: Ref = held
+    if exchange.kind != "merge":
+        value = held[...] if held.shape[-1] == exchange.width else columns(held, exchange.first, exchange.width)
     if exchange.beside:
         value = jnp.concatenate([value, core.refs[exchange.beside][...]], axis=-1)
     cores = Cores(core.program.schedule.mesh, exchange.axes)
@@ -34,18 +37,35 @@ def receive(op: p.Receive, core: Core) -> None:
         shares = collectives.finish_gather(pending)
         for piece in exchange.pieces:
             ref = core.refs[piece.result]
+            if len(ref.shape) > 2:
+                _heads(ref, shares, piece)
+                continue
             whole = jnp.concatenate([share[:, piece.start : piece.start + piece.width] for share in shares], axis=-1)
             ref[...] = whole[:, : ref.shape[-1]]
     elif exchange.pieces:
         total = collectives.finish_scatter(pending)
         for piece in exchange.pieces:
             core.refs[piece.result][...] = total[:, piece.start : piece.start + piece.width]
+    elif exchange.kind == "merge":
+        result = core.refs[exchange.result]
+        for i, head in enumerate(collectives.finish_merge(pending, result.shape[1])):
+            result[:, i] = head
     elif exchange.by == "scatter":
         result = core.refs[exchange.result]
         result[...] = collectives.finish_scatter(pending)[:, : result.shape[-1]]
     else:
         core.refs[exchange.result][...] = collectives.finish_all_reduce(pending)
     _turn(exchange, core)
+
+
+def _heads(ref: Ref, shares: list[jax.Array], piece: p.Piece) -> None:
+    """Each core's heads, one after the other, into a buffer of all."""
+    _, heads, width = ref.shape
+    each = heads // len(shares)
+    for i, share in enumerate(shares):
+        for head in range(each):
+            first = piece.start + head * width
+            ref[:, i * each + head] = share[:, first : first + width].astype(ref.dtype)
 
 
 def _turn(exchange: p.Exchange, core: Core) -> None:

@@ -153,8 +153,7 @@ def small(program: p.Program) -> dict[str, float]:
 
 def _tiles(op: p.Attend, program: p.Program) -> int:
     """All rows' tiles in one layer; consecutive rows have one sequence."""
-    sequences = 1 if program.consecutive else program.rows
-    return sequences * -(-program.schedule.context // program.caches[op.ring].tile)
+    return (1 if program.consecutive else program.rows) * program.caches[op.ring].tiles
 
 
 def _mixed(node: m.Call, place: str, program: p.Program) -> float:

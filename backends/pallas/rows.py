@@ -11,19 +11,25 @@ from attrs import evolve, field, frozen
 from jax import lax
 
 from ...dsl.program import ir as p
+from ...dsl.schedule.blocks import room
 from ..reference.states import Arrays, Room, Store, plan
-from . import sharing
+from . import blocks, sharing
 from .expanded import expanded
 from .sharing import Sharing
 
 
 @frozen
 class _Kept:
-    """A state or cache: its array among the kernel's, the reference's, and how cores share an entry of it."""
+    """A state or cache: its array among the kernel's, the reference's, and how cores share an entry of it.
+
+    Each of `ways` cores has `positions` of a cache, block by block.
+    """
 
     array: p.Array
     store: Store
     sharing: Sharing
+    positions: int = 0
+    ways: int = 1
 
 
 @frozen
@@ -41,16 +47,24 @@ class Rows:
             array = lax.dynamic_slice_in_dim(held[kept.array.name], row, 1, axis=2)
             if kept.array.kind != "state":
                 # [cores, layers, 1, heads, positions, width]; the reference has no axis for the one head of latents
-                array = array[..., : kept.store.shape[-2], : kept.store.shape[-1]]
+                array = array[..., : kept.positions, : kept.store.shape[-1]]
                 array = array.squeeze(3) if kept.store.axis == 0 else array
-            found[kept.store.key] = kept.sharing.joined(array)
+            array = kept.sharing.joined(array)
+            if kept.array.kind == "cache":
+                array = blocks.in_order(array, kept.ways)[..., : kept.store.shape[-2], :]
+            found[kept.store.key] = array
         return found
 
     def write(self, held: Arrays, row: jax.Array, states: Arrays, operands: Arrays) -> Arrays:
         """What the kernel holds with the reference's states in a row; `operands` are all cores'."""
         after = dict(held)
         for kept in self.kept:
-            array, whole = kept.sharing.cut(states[kept.store.key]), held[kept.array.name]
+            array, whole = states[kept.store.key], held[kept.array.name]
+            if kept.array.kind == "cache":
+                more = kept.positions * kept.ways - array.shape[-2]
+                array = jnp.pad(array, [(0, 0)] * (array.ndim - 2) + [(0, more), (0, 0)])
+                array = blocks.by_core(array, kept.ways)
+            array = kept.sharing.cut(array)
             array = jnp.expand_dims(array, 3) if kept.store.axis == 0 else array
             room = [(0, have - want) for have, want in zip(whole.shape, array.shape, strict=True)]
             room[2] = (0, 0)
@@ -66,13 +80,24 @@ def rows(program: p.Program, span: int) -> Rows:
         state = program.instance.model.states.get(array.name.removeprefix("state "))
         if array.kind not in ("state", "cache", "latents") or state is None:
             continue
-        name = state.name
-        (store,) = room.stores[name]
+        (store,) = room.stores[state.name]
         shared = sharing.of_state(program.shares, state)
-        if array.kind != "state":
-            *heads, width = shared.cuts
-            assert store.axis == len(heads), "the kernel keeps positions after the heads"
-            assert width is None, "and the channels of a head together"
-            shared = evolve(shared, cuts=(*heads, None, None))
-        found.append(_Kept(array, store, shared))
+        if array.kind == "state":
+            found.append(_Kept(array, store, shared))
+            continue
+        *heads, width = shared.cuts
+        assert store.axis == len(heads), "the kernel keeps positions after the heads"
+        assert width is None, "and the channels of a head together"
+        found.append(_cache(program, array, store, shared))
     return Rows(program, room, tuple(found))
+
+
+def _cache(program: p.Program, array: p.Array, store: Store, entry: Sharing) -> _Kept:
+    schedule, (*heads, _) = program.schedule, entry.cuts
+    over = schedule.over_positions
+    if not over:
+        return _Kept(array, store, evolve(entry, cuts=(*heads, None, None)), store.shape[-2])
+    ways, own = schedule.ways(over), room(schedule.context, schedule.ways(over))
+    places = tuple(i for i, name in enumerate(schedule.axes) if name in over)
+    cut = sharing.Cut(places, own, ways * own, 1)
+    return _Kept(array, store, evolve(entry, cuts=(*heads, cut, None)), own, ways)

@@ -35,6 +35,8 @@ _BANK, _BANK_REGISTER = 45.0, 1.95  # of a bank, which is read for its weight an
 _ROUTE, _ROUTE_ROW = 500.0, 150.0
 _ATTEND, _ATTEND_ROW = 60.0, 30.0
 _ATTENDED = 256 * LANES  # numbers of a block of keys or values
+_EIGHT_HEADS = 36.0  # bundles of a tile of latents for each further eight heads of queries
+_HOME, _MERGED = 1.25, 1.0  # bundles for each register of a softmax: on its way to its core, and with the others
 
 
 def registers(shape: tuple[int, ...]) -> int:
@@ -120,8 +122,10 @@ def route(program: p.Program, bank: p.Bank) -> float:
 def attend_tile(op: p.Attend, program: p.Program, machine: Machine) -> float:
     """One tile of a cache: scores, the running softmax, the values' sum. Latents are keys and values."""
     sizes = [prod(program.buffers[name].shape[1:]) for name in program.caches[op.ring].buffers]
-    numbers = sum(sizes) + (sizes[0] if len(op.queries) > 1 else 0)
-    return machine.attend.value * numbers / _ATTENDED
+    latent = len(op.queries) > 1
+    numbers = sum(sizes) + (sizes[0] if latent else 0)
+    more = -(-program.buffers[op.queries[0]].shape[1] // SUBLANES) - 1 if latent else 0
+    return machine.attend.value * numbers / _ATTENDED + more * _EIGHT_HEADS
 
 
 def attend_row(program: p.Program) -> float:
@@ -131,11 +135,14 @@ def attend_row(program: p.Program) -> float:
 
 def send(made: Exchange, phase: int = 0) -> float:
     """What is sent is stored as it travels, and each message started."""
-    return 20 + registers((made.rows, made.width)) + START * made.phases[phase].peers
+    stored = registers((made.rows, made.width)) * (made.cores * _HOME if made.kind == "merge" else 1)
+    return 20 + stored + START * made.phases[phase].peers
 
 
 def between(made: Exchange) -> float:
     """Of a phase that has come: its parts are added up or joined, and the next messages started."""
+    if made.kind == "merge":
+        return 30 + registers((made.rows, made.width)) * made.cores * _MERGED
     return 30 + registers((made.rows, made.width)) / max(1, len(made.phases)) * 2
 
 

@@ -9,6 +9,7 @@ from ...dsl.model import ir as m
 from ...dsl.program import ir as p
 from ...dsl.program.reads import fetched
 from ...dsl.program.tiles import ROW_BYTES
+from ...dsl.schedule.blocks import most
 from ...dsl.schedule.targets import BYTES
 from . import costs
 from .actions import Action, Await, Issue, Where
@@ -76,7 +77,8 @@ def _next(copy: p.Copy, ahead: bool, state: State) -> tuple[int, bool]:
 
 def tiles(op: p.StartTiles | p.Attend, state: State) -> Iterator[Action]:
     program, ring = state.program, state.program.caches[op.ring]
-    total = program.rows * -(-state.position // ring.tile)
+    # On the core with most of the positions.
+    total = program.rows * -(-most(state.position, program.schedule.ways(ring.axes)) // ring.tile)
     sizes = [
         (cache, prod(program.buffers[b].shape[1:]) * BYTES[program.buffers[b].dtype])
         for cache, b in zip(ring.caches, ring.buffers, strict=True)

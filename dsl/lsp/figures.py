@@ -12,6 +12,7 @@ from ..program.record import collectives
 from ..program.tiles import ROW_BYTES
 from ..program.words import number
 from ..report.report import ScheduleReport
+from ..schedule.blocks import BLOCK, most
 from ..schedule.ir import Schedule
 from ..schedule.shares import Shares
 from ..source import Span
@@ -107,7 +108,8 @@ def _shard(name: str, shares: Shares) -> Iterator[str]:
         return
     ways = shares.schedule.ways(shard.axes)
     if name == "position":
-        yield f"positions over {ways} cores"
+        mine = number(most(shares.schedule.context, ways))
+        yield f"positions over {ways} cores, in blocks of {BLOCK}: the first core has {mine}"
         return
     whole = shares.instance.values.get(name)
     yield f"{name} = {whole} over {ways} cores: {shares.size(name)} each"

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from ..model import ir as m
 from ..model.ir import Node, Type
+from ..schedule.blocks import BLOCK, room
 from ..schedule.ir import Prefetch
 from ..source import Span
 from . import ir as p
-from .build import Build, cannot, head_product, whole_lanes
+from . import positions
+from .build import LANES, Build, cannot, head_product, whole_lanes
 from .frame import Frame
 from .partials import number
 from .products import loops
 from .sums import complete
 
 # So many positions are attended to at once; tiles of as many, or of several times as many, change no bit.
-ATTENDED = 256
+ATTENDED = BLOCK
 # Caches that no schedule line prefetches go through so many slots of so many positions.
 TILE_TOKENS, TILE_SLOTS = ATTENDED, 2
 
@@ -22,6 +24,9 @@ TILE_TOKENS, TILE_SLOTS = ATTENDED, 2
 def attend(call: m.Call, frame: Frame) -> Node:
     """Grouped queries over keys and values."""
     build, (q, *caches) = frame.build, call.args
+    if build.schedule.over_positions:
+        raise cannot("share out the positions of keys and values of several heads", call.span,
+                     "only a latent cache is shared out by positions")  # fmt: skip
     states = [build.schedule.model.states[c.name] for c in caches if isinstance(c, m.StateRef)]
     query = complete(frame.split(q, frame), q.type, frame)
     name = frame.fresh("attend")
@@ -52,16 +57,21 @@ def attend_latent(call: m.Call, frame: Frame) -> Node:
     frame.ops.append(p.Compute((absorb.operand,), _part("by_head", local, both - width, call), None, q.span))
     frame.ops += loops(absorb, build)
     ring, early = ring_of_tiles(states, call, frame)
-    working = build.dtype(Type("bf16"))
+    working, apart = build.dtype(Type("bf16")), positions.heads_of_all(build, heads)
     inner, outer = (
-        build.buffer(f"{what} of {name}", (build.rows, *whole_lanes((heads, channels))), dtype, frame.place, call.span)
+        build.buffer(f"{what} of {name}", (build.rows, *whole_lanes((apart, channels))), dtype, frame.place, call.span)
         for what, channels, dtype in (("absorbed", rank, "f32"), ("common", width, working))
     )
-    frame.ops.append(
-        p.Compute((inner,), _part("by_row", frame.local(absorb.result, q.type, q), rank, call), None, q.span)
-    )
-    frame.ops.append(p.Compute((outer,), _part("last", local, width, call), None, q.span))
-    found = attended(call, name, ring, early, (inner, outer), (heads, rank), frame)
+    absorbed = _part("by_row", frame.local(absorb.result, q.type, q), rank, call)
+    common = _part("last", local, width, call)
+    if build.schedule.over_positions:
+        positions.gather(name, (absorbed, common), (inner, outer), heads, call, frame)
+        of_core = attended(call, name, ring, early, (inner, outer), (apart, rank + LANES), frame)
+        found = positions.merge(name, of_core, (heads, rank), call, frame)
+    else:
+        frame.ops.append(p.Compute((inner,), absorbed, None, q.span))
+        frame.ops.append(p.Compute((outer,), common, None, q.span))
+        found = attended(call, name, ring, early, (inner, outer), (heads, rank), frame)
     expand = head_product(build, frame.place, kv_b.name, "expand", heads, value, rank, call.span)
     frame.ops.append(p.Compute((expand.operand,), _part("by_head", found, rank, call), None, call.span))
     frame.ops += loops(expand, build)
@@ -91,25 +101,25 @@ def ring_of_tiles(states: list[m.State], call: m.Call, frame: Frame,
     ring = f"cache {part}"
     if ring in build.caches:
         raise cannot("attend twice in one part", call.span)
-    tile = min((said and said.tile) or TILE_TOKENS, -(-build.schedule.context // 128) * 128)
+    over, context = build.schedule.over_positions, build.schedule.context
+    own = room(context, build.schedule.ways(over)) if over else context
+    tile = min((said and said.tile) or TILE_TOKENS, -(-own // 128) * 128)
     slots = (said and said.slots) or TILE_SLOTS
-    buffers = tuple(_cache(build, state, tile, slots) for state in states)
-    build.caches[ring] = p.CacheRing(ring, part, tuple(s.name for s in states), buffers, tile, slots, expanded)
+    buffers = tuple(f"tiles of {state.name}" for state in states)
+    made = p.CacheRing(ring, part, tuple(s.name for s in states), buffers, tile, slots, own, over, expanded)
+    for state, buffer in zip(states, buffers, strict=True):
+        _, _, heads, _, width = array_of(build, state, made, "cache").shape
+        build.buffer(buffer, (slots, heads, tile, width), build.dtype(state.type), "", state.span)
+    build.caches[ring] = made
     return ring, said
 
 
-def _cache(build: Build, state: m.State, tile: int, slots: int) -> str:
-    _, _, heads, _, width = array_of(build, state, tile, "cache").shape
-    return build.buffer(f"tiles of {state.name}", (slots, heads, tile, width), build.dtype(state.type), "", state.span)
-
-
-def array_of(build: Build, state: m.State, tile: int, kind: str) -> p.Array:
+def array_of(build: Build, state: m.State, ring: p.CacheRing, kind: str) -> p.Array:
     """A part's cache in HBM, `[layers, rows, heads, positions, width]`, of whole tiles."""
     heads, width = entry_shape(build, state)
-    room = -(-build.schedule.context // tile) * tile
-    assert state.part is not None
-    entries = (len(build.layers_of(state.part)), 1 if build.consecutive else build.rows, heads, room, width)
-    build.arrays[state.name] = p.Array(state.name, entries, build.dtype(state.type), kind, state.part)
+    rows = 1 if build.consecutive else build.rows
+    entries = (len(build.layers_of(ring.part)), rows, heads, ring.tiles * ring.tile, width)
+    build.arrays[state.name] = p.Array(state.name, entries, build.dtype(state.type), kind, ring.part)
     return build.arrays[state.name]
 
 

@@ -165,9 +165,9 @@ def _smem(program: p.Program) -> list[Line]:
         entries = ring.slots + sum(len(program.products[n].tiling.transfers) for n, _ in program.transfers(ring.name))
         found.append(Line(f"table of {ring.name}", _list(entries), f"[{entries}] transfers", "", ring.span))
     said = {x.what: x.span for x in program.schedule.prefetches if x.kind == "cache"}
-    for tile, part in {ring.tile: ring.part for ring in program.caches.values()}.items():
-        entries = 2 + program.rows * -(-program.schedule.context // tile)
-        found.append(Line(f"tiles of {tile} positions", _list(entries), f"[{entries}]", "", said.get(part)))
+    for tile, cache in {cache.tile: cache for cache in program.caches.values()}.items():
+        entries = 2 + program.rows * cache.tiles
+        found.append(Line(f"tiles of {tile} positions", _list(entries), f"[{entries}]", "", said.get(cache.part)))
     return found
 
 

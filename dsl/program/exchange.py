@@ -39,7 +39,7 @@ class Phase:
 
 @frozen
 class Exchange:
-    """A collective of `kind` `all_reduce`, `all_gather` or `argmax` over `cores` cores, on `[rows, width]` of each.
+    """A collective over `cores` cores, on `[rows, width]` of each: `all_reduce`, `all_gather`, `merge` or `argmax`.
 
     `semaphores` is the shape of its DMA semaphores: phase, sending or receiving, parity. Of a `scatter`, the last
     `beside` columns go to every core.
@@ -141,6 +141,22 @@ def all_gather(cores: int, rows: int, width: int, wire: str) -> Exchange:
     buffers = (BufferNeed("slots", (2, cores, *slot), wire),)
     phases = (Phase(cores - 1, _size(slot, wire)),)
     return Exchange("all_gather", "direct", cores, rows, width, wire, buffers, phases)
+
+
+def merge(cores: int, rows: int, width: int) -> Exchange:
+    """Softmaxes over parts of the positions, of which each core completes its own heads: f32 `[rows, width]` of each.
+
+    Raises:
+        ValueError: there is nothing to exchange.
+    """
+    _check(cores, rows, width, "f32")
+    heads = (rows, padded(width))
+    buffers = (
+        BufferNeed("outgoing", (cores, *heads), "f32"),
+        BufferNeed("partials", (2, cores, *heads), "f32"),
+    )
+    phases = (Phase(cores - 1, _size(heads, "f32")),)
+    return Exchange("merge", "scatter", cores, rows, width, "f32", buffers, phases)
 
 
 def argmax(cores: int, rows: int) -> Exchange:

@@ -50,7 +50,7 @@ def attend_expanded(call: m.Call, frame: Frame) -> Node:
     ring, early = ring_of_tiles(kept, call, frame, expanded)
     states = build.schedule.model.states
     for ref in (latent, common):
-        array_of(build, states[ref.name], build.caches[ring].tile, "latents")
+        array_of(build, states[ref.name], build.caches[ring], "latents")
     return attended(call, name, ring, early, (held,), build.shares.shape(call.type.shape), frame)
 
 

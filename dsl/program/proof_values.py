@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..model.facts import STEP
 from . import ir as p
+from .exchange import LANES
 from .proof_paths import Fault, Machine, Moment, Parts
 from .proof_touches import Touched
 
@@ -137,6 +138,18 @@ def rooms(program: p.Program) -> Iterator[Fault]:
                 if program.buffers[name].shape[-1] < exchange.width:
                     said = f"`{name}` has fewer columns than the {exchange.width} of `{exchange.name}`"
                     yield Fault("E223", said, None, exchange.name)
+        elif exchange.kind == "merge":
+            yield from _merged(program, exchange)
+
+
+def _merged(program: p.Program, exchange: p.Exchange) -> Iterator[Fault]:
+    """The heads of all cores fall into as many shares, each of which comes home."""
+    rows, heads, columns = program.buffers[exchange.value].shape
+    own, rest = divmod(heads, program.schedule.ways(exchange.axes))
+    wanted, held = (rows, own, columns - LANES), program.buffers[exchange.result].shape
+    if rest or held != wanted or exchange.width != own * columns:
+        said = f"`{exchange.name}` sends {exchange.width} columns for {list(held)} of {[rows, heads, columns]}"
+        yield Fault("E223", said, None, exchange.name)
 
 
 def _entries(program: p.Program, copy: p.Copy) -> Iterator[Fault]:

@@ -97,7 +97,8 @@ class Expanded:
 class CacheRing:
     """Tiles of `tile` positions of a part's caches, in `slots` buffers each.
 
-    `caches` are keys and values, perhaps `expanded` from latents; or latents and common channels.
+    `caches` are keys and values, perhaps `expanded` from latents; or latents and common channels. Of a row's positions
+    a core has at most `positions`: all of them, or its blocks where they are shared out over `axes` of the mesh.
     """
 
     name: str
@@ -106,12 +107,22 @@ class CacheRing:
     buffers: tuple[str, ...]
     tile: int
     slots: int
+    positions: int
+    axes: tuple[str, ...] = ()
     expanded: Expanded | None = None
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles of a row a core can have."""
+        return -(-self.positions // self.tile)
 
 
 @frozen
 class Piece:
-    """Of what arrives from each core, the `width` columns from `start` on, and the buffer where they come."""
+    """Of what arrives from each core, the `width` columns from `start` on, and the buffer where they come.
+
+    What is gathered comes side by side; or head by head into a buffer `[rows, heads of all, n]`.
+    """
 
     result: str
     start: int
@@ -120,11 +131,13 @@ class Piece:
 
 @frozen
 class Exchange:
-    """A collective of `kind` `sum`, `gather` or `argmax`; `by` and `wire` as in the schedule.
+    """A collective of `kind` `sum`, `gather`, `merge` or `argmax`; `by` and `wire` as in the schedule.
 
     Each core gives `width` columns from `first` on of the buffer `value`, `[rows, n]`. A sum completes `result`; what
     is gathered goes to `pieces`. Where a sum is scattered, all of the buffer `beside` may go to every core: then this
-    core's columns and those are the `pieces`.
+    core's columns and those are the `pieces`. To merge, each core sends all others their heads of a softmax over its
+    own positions: `value` is `[rows, heads of all, n + 128]`, `result` `[rows, heads, n]`, and `width` the columns of a
+    core's heads.
     """
 
     name: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import wrap
 
+from ..schedule.blocks import BLOCK
 from . import ir as p
 from .bill import Line, bill
 from .happens import happens
@@ -163,8 +164,14 @@ def _copies(program: p.Program) -> list[str]:
 
 
 def _caches(program: p.Program) -> list[str]:
-    return table([(ring.name, ", ".join(ring.caches), f"{ring.slots} slots x {ring.tile} positions")
+    return table([(ring.name, ", ".join(ring.caches), f"{ring.slots} slots x {ring.tile} positions", _shared_out(ring))
                   for ring in program.caches.values()])  # fmt: skip
+
+
+def _shared_out(ring: p.CacheRing) -> str:
+    if not ring.axes:
+        return ""
+    return f"blocks of {BLOCK} in turn over {', '.join(ring.axes)}: {number(ring.positions)} positions a core"
 
 
 def _yes(value: bool) -> str:

@@ -33,6 +33,8 @@ def collective(program: p.Program, exchange: p.Exchange) -> needs.Exchange:
     cores = program.schedule.ways(exchange.axes)
     if exchange.kind == "argmax":
         return needs.argmax(cores, program.rows)
+    if exchange.kind == "merge":
+        return needs.merge(cores, program.rows, exchange.width)
     if exchange.kind == "gather":
         return needs.all_gather(cores, program.rows, exchange.width, exchange.wire)
     if exchange.by == "scatter":

@@ -20,7 +20,10 @@ def check_shares(schedule: Schedule, instance: Instance, sink: Sink) -> bool:
     facts = instance.facts
     for shard in schedule.shards.values():
         ways = schedule.ways(shard.axes)
-        length = schedule.context if shard.size == "position" else instance.values[shard.size]
+        if shard.size == "position":
+            _check_positions(shard, schedule, facts, sink)
+            continue
+        length = instance.values[shard.size]
         assert isinstance(length, int)
         if shard.repeat and ways % length and length % ways:
             sink.report("E213", f"`{shard.size}` = {length} cannot be repeated evenly on {ways} cores", shard.span,
@@ -39,6 +42,24 @@ def check_shares(schedule: Schedule, instance: Instance, sink: Sink) -> bool:
     return len(sink.found) == before
 
 
+def _check_positions(shard: Shard, schedule: Schedule, facts: Facts, sink: Sink) -> None:
+    """Cores that share out positions have heads of their own, for which all of them attend."""
+    expanded = {form.part: form for form in schedule.forms if form.value == "expanded"}
+    for part in schedule.model.parts:
+        for call in facts.latent_attention(part):
+            axis = call.args[0].type.shape[0]
+            heads = {over for name in _sharded(axis, schedule) for over in schedule.shards[name].axes}
+            missing = [over for over in schedule.over_positions if over not in heads]
+            if part in expanded:
+                sink.report("E213", f"`{part}.cache = expanded` keeps all positions of a core's own heads",
+                            expanded[part].span, others=(Label(shard.span, "positions are shared out"),))  # fmt: skip
+            elif missing:
+                size = show((axis,)).strip("[]")
+                sink.report("E213", f"positions are shared out over `{missing[0]}`, but `{size}` is not", shard.span,
+                            others=(Label(call.span, "each core would attend for the same heads"),),
+                            helps=(f"write `shard {', '.join(shard.axes)} : {size}`",))  # fmt: skip
+
+
 def _cut_once(stored: m.Weight | m.State, schedule: Schedule, told: set[Span], sink: Sink) -> None:
     """No mesh axis cuts two axes of a weight or state: a core's share of one would need all of the other.
 
@@ -46,6 +67,8 @@ def _cut_once(stored: m.Weight | m.State, schedule: Schedule, told: set[Span], s
     """
     shape = stored.shape if isinstance(stored, m.Weight) else stored.type.shape
     cuts: list[Shard | Split] = [schedule.shards[name] for axis in shape for name in _sharded(axis, schedule)]
+    if isinstance(stored, m.State) and stored.kind == "cache" and "position" in schedule.shards:
+        cuts.append(schedule.shards["position"])
     split = schedule.splits.get(stored.name)
     if split is not None:
         rows = [schedule.shards[name] for name in _sharded(shape[0], schedule)]

@@ -160,6 +160,12 @@ class Schedule:
         """The mesh axes' lengths by name; without a mesh there is one, of one core."""
         return dict(self.mesh) or {"core": 1}
 
+    @property
+    def over_positions(self) -> tuple[str, ...]:
+        """The mesh axes over which caches are shared out by positions, in the mesh's order."""
+        shard = self.shards.get("position")
+        return tuple(name for name, size in self.mesh if shard is not None and name in shard.axes and size > 1)
+
     def ways(self, axes: tuple[str, ...]) -> int:
         """Into how many shares these mesh axes cut."""
         lengths, total = dict(self.mesh), 1

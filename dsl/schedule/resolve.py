@@ -199,7 +199,8 @@ def _shard(item: s.Shard, draft: Draft) -> None:
     axes = draft.axes(item.axes)
     model = draft.model
     used = {a.name for w in model.weights.values() for axis in w.shape for a in axis.atoms}
-    used |= {a.name for st in model.states.values() for axis in st.type.shape for a in axis.atoms} | {"position"}
+    used |= {a.name for st in model.states.values() for axis in st.type.shape for a in axis.atoms}
+    used |= {"position" for st in model.states.values() if st.kind == "cache"}
     for entry in item.items:
         name = entry.size.text
         if name != "position" and name not in model.sizes:
@@ -211,6 +212,9 @@ def _shard(item: s.Shard, draft: Draft) -> None:
         elif name in draft.shards:
             draft.sink.report("E202", f"`{name}` is sharded twice", entry.span,
                               others=(Label(draft.shards[name].span, "first here"),))  # fmt: skip
+        elif entry.option is not None and name == "position":
+            draft.sink.report("E206", "`position` takes no options", entry.option.span,
+                              notes=("each core has positions of its own",))  # fmt: skip
         elif entry.option is not None and entry.option.text != "repeat":
             draft.sink.report("E206", f"unknown option `{entry.option.text}`", entry.option.span,
                               helps=("`(repeat)` lets several cores hold the same entry",))  # fmt: skip

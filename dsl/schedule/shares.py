@@ -13,6 +13,7 @@ from ..model.expressions import walk
 from ..model.facts import Facts
 from ..model.instance import Instance
 from ..model.shapes import Atom, Poly, Shape
+from .blocks import most
 from .ir import Schedule
 from .targets import BYTES
 
@@ -148,8 +149,8 @@ class Shares:
         return 0
 
     def positions(self, state: m.State, layer: int | None) -> int:
-        """How many positions of a cache one core keeps in a layer."""
-        context = self._cut("position", self.schedule.context)
+        """How many positions of a cache the core with most of them keeps in a layer."""
+        context = most(self.schedule.context, self.schedule.ways(self.schedule.over_positions))
         if state.last is None:
             return context
         last = self.instance.number(state.last, layer)

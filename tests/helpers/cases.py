@@ -54,6 +54,7 @@ class Case:
     mode: str = "on_wait"
     filled: bool = False
     fault: str = ""
+    consecutive: bool = False
 
     @property
     def rows(self) -> int:
@@ -64,7 +65,7 @@ class Case:
 def lowered(case: Case) -> Program:
     """What the kernel is emitted from."""
     model = model_of(case)
-    program = lower(model.schedule, model.instance, case.rows, model.plain)
+    program = lower(model.schedule, model.instance, case.rows, model.plain, consecutive=case.consecutive)
     return dict(mutants(program))[case.fault] if case.fault else program
 
 

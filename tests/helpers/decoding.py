@@ -24,7 +24,7 @@ def outcomes(made: dict[str, Any], calls: list[list[Any]], devices: int = 1, sec
     """What a child process says of each call, a method's name and its arguments.
 
     `made` has `folder`, `definition` and `context`, perhaps `tp` and the `form` of
-    a latent cache, and what else `PallasDecoder` takes.
+    a latent cache, or the `lines` of a schedule, and what else `PallasDecoder` takes.
     """
     line = [sys.executable, "-m", "helpers.decoding", str(devices)]
     done = subprocess.run(line, cwd=TESTS, input=json.dumps([made, calls]), capture_output=True, text=True,
@@ -64,8 +64,10 @@ def _call(decoder: Any, saved: list[Any], name: str, *args: Any) -> Any:
     return found.tolist() if hasattr(found, "tolist") else found
 
 
-def _decoder(folder: str, definition: str, context: int, tp: int = 1, form: str = "", **options: Any) -> Any:
+def _decoder(folder: str, definition: str, context: int, tp: int = 1, form: str = "", lines: str = "",
+             **options: Any) -> Any:  # fmt: skip
     from attrs import evolve
+    from helpers.cases import Case, model_of
 
     from mks.backends.pallas.decoder import PallasDecoder
     from mks.backends.pallas.machine import machine
@@ -77,6 +79,12 @@ def _decoder(folder: str, definition: str, context: int, tp: int = 1, form: str 
     from mks.models.library import find_definition
     from mks.models.load import load
 
+    if lines:
+        read_ = model_of(Case(definition, (), lines, folder))
+        program = lower(read_.schedule, read_.instance, options.get("rows", 1), read_.plain)
+        packed = [operands.packed(program, read_.stored, core) for core in range(read_.schedule.cores)]
+        return PallasDecoder(read_.schedule, read_.instance, lambda name, core: packed[core][name],
+                             machine(read_.schedule), plain=read_.plain, **options)  # fmt: skip
     source, _ = find_definition(definition)
     found = check_source(source)
     model = found.models[found.main[0]]

@@ -37,13 +37,15 @@ from mks.dsl.program import exchange as x
 from mks.dsl.schedule.targets import padded_bytes
 
 AXES = ("a", "b")
+LANES, HEADS = 128, 2
 
 
 @frozen
 class Case:
     """`steps` collectives of one kind over the axes `over`, or all; `mode` is the interpreter's.
 
-    Of what is scattered, the last `beside` of `width` columns come to all.
+    Of what is scattered, the last `beside` of `width` columns come to all. To `merge`, each core has two heads of
+    `width` channels.
 
     `fault` spoils the kernel: one `parity` for all collectives, no wait for `sends` or for `receipts`.
     """
@@ -77,11 +79,16 @@ class Case:
             return x.all_gather(count, self.rows, self.width, self.wire)
         if self.kind == "scatter":
             return x.scatter(count, self.rows, self.width, self.wire, self.beside)
+        if self.kind == "merge":
+            return x.merge(count, self.rows, HEADS * (self.width + LANES))
         return x.argmax(count, self.rows)
 
 
 def shapes(case: Case) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Of a core's parts and its results: f32 and int32 alike."""
+    if case.kind == "merge":
+        of_all = (case.steps, case.rows, HEADS * case.cores.count, case.width + LANES)
+        return of_all, (case.steps, case.rows, HEADS * case.width)
     width = case.width if case.kind != "argmax" else 1
     result = width * case.cores.count if case.kind == "all_gather" else width
     if case.kind == "scatter":
@@ -95,13 +102,16 @@ def kernel(case: Case, interpreted: bool):
     everyone = evolve(cores, axes=tuple(name for name, _ in cores.mesh))
 
     def one(step, parity, part, ids, out, chosen, refs):
-        pending = collectives.start(exchange, cores, refs, parity, part[step], ids[step])
+        value = part.at[step] if case.kind == "merge" else part[step]
+        pending = collectives.start(exchange, cores, refs, parity, value, ids[step])
         if case.kind == "argmax":
             out[step], chosen[step] = collectives.finish_argmax(pending)
         elif case.kind == "all_gather":
             out[step] = collectives.finish_all_gather(pending)
         elif case.kind == "scatter":
             out[step] = collectives.finish_scatter(pending)
+        elif case.kind == "merge":
+            out[step] = jnp.concatenate(collectives.finish_merge(pending, HEADS), axis=-1)
         else:
             out[step] = collectives.finish_all_reduce(pending)
 
@@ -148,9 +158,16 @@ def parts(case: Case) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(7)
     shape = (int(np.prod(case.mesh)), *shapes(case)[0])
     values = rng.normal(size=shape) * 10.0 ** rng.integers(-3, 3, shape)
-    ids = rng.permutation(1 << 20)[: shape[0] * case.steps * case.rows].reshape(*shape[:3], 1) + (1 << 30)
+    count = shape[0] * case.steps * case.rows
+    ids = rng.permutation(1 << 20)[:count].reshape(*shape[:3], 1) + (1 << 30)
     if case.kind == "argmax":
         values = rng.integers(0, 3, shape)
+    if case.kind == "merge":
+        # Largest scores, sums of weights and values; but the last core has seen no position.
+        values[..., case.width :] = rng.normal(size=(*shape[:-1], 1)) * 30
+        values[..., case.width + LANES // 2 :] = rng.uniform(1, 9, (*shape[:-1], 1))
+        values[-1] = 0
+        values[-1, ..., case.width : case.width + LANES // 2] = -1e30
     return values.astype(np.float32), ids.astype(np.int32)
 
 
@@ -170,6 +187,8 @@ def total(terms: np.ndarray) -> np.ndarray:
 def expected(case: Case, values: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What one group of cores must all hold, of the parts of its cores in the order of ranks."""
     none = np.zeros((*shapes(case)[1][:2], 1), np.int32)
+    if case.kind == "merge":
+        return merged(values.astype(np.float64), case.width), none
     if case.kind == "argmax":
         best = values.max(0)
         return best, np.where(values == best, ids, np.iinfo(np.int32).max).min(0)
@@ -191,6 +210,14 @@ def own(case: Case, best: np.ndarray, rank: int) -> np.ndarray:
     mine = best[..., min(rank * chunk, width) : min((rank + 1) * chunk, width)]
     none = np.zeros((*mine.shape[:-1], chunk - mine.shape[-1]), mine.dtype)
     return np.concatenate([mine, none, best[..., width:]], -1)
+
+
+def merged(values: np.ndarray, width: int) -> np.ndarray:
+    """All heads over all positions, `[steps, rows, heads * width]`, of each core's over its own."""
+    largest, total = values[..., width], values[..., width + LANES // 2]
+    fade = np.exp(largest - largest.max(0))
+    found = (values[..., :width] * fade[..., None]).sum(0) / (total * fade).sum(0)[..., None]
+    return found.reshape(*found.shape[:2], -1)
 
 
 def run(case: Case) -> str:
@@ -216,6 +243,12 @@ def run(case: Case) -> str:
     for group in groups:
         whole, which = expected(case, values[group], ids[group])
         for rank, core in enumerate(group):
+            if case.kind == "merge":
+                columns = HEADS * case.width
+                wanted = whole[..., rank * columns : (rank + 1) * columns]
+                if not np.abs(out[core] - wanted).max() <= 1e-5 * np.abs(wanted).max():
+                    return f"core {core} differs by {np.abs(out[core] - wanted).max()}"
+                continue
             best = own(case, whole, rank)
             if out[core].tobytes() != best.tobytes() or (chosen[core] != which).any():
                 return (

@@ -108,14 +108,20 @@ def _read(path: Path) -> Outcome:
     return [Found(**(empty | step)) for step in steps]
 
 
-def elsewhere(found: Found, positions: Sequence[int]) -> list[str]:
-    """The arrays in which a step changed more than the live rows' states, and their entries at their positions."""
+def elsewhere(found: Found, positions: Sequence[int], ways: int = 1) -> list[str]:
+    """The arrays in which a step changed more than the live rows' states, and their entries at their positions.
+
+    Caches may be shared out over so many neighbouring cores by blocks of positions.
+    """
     wrong = []
     for name, after in found.held.items():
         changed = after != found.before[name]
         for row, position in enumerate(positions):
             if position >= 0:
-                mine = changed[:, :, row] if name.startswith("state ") else changed[:, :, row, :, position]
+                block, rest = divmod(position, 256)
+                at = block // ways * 256 + rest if ways > 1 else position
+                state = name.startswith("state ")
+                mine = changed[:, :, row] if state else changed[block % ways :: ways, :, row, :, at]
                 mine[...] = False
         if changed.any():
             wrong.append(name)
@@ -181,10 +187,10 @@ def _steps(case: Case) -> dict[str, Any]:
     mesh = Mesh(np.array(jax.devices()).reshape(tuple(axes.values())), tuple(axes))
     by_core = sharded.by_core(program, mesh)
     given = {name: jax.device_put(np.stack([core[name] for core in packed]), by_core) for name in packed[0]}
-    layout = layout_of(program, 1)
+    layout = layout_of(program, case.rows if case.consecutive else 1)
     held = {name: jnp.zeros((mesh.size, *a.shape), a.dtype) for name, a in states(program).items()}
     if case.filled:
-        held = _filled(layout, held, given, case.rows)
+        held = _filled(layout, held, given, 1 if case.consecutive else case.rows)
     held = jax.device_put(held, by_core)
     mode = pltpu.InterpretParams(dma_execution_mode=case.mode, detect_races=True, uninitialized_memory="nan")
     step = jax.jit(sharded.build(program, Flavour(interpret=mode), mesh))
@@ -231,15 +237,26 @@ def _reference(program: Program, weights: Any, layout: Any, step: Step, before: 
     before, after = ({name: jnp.asarray(np.asarray(a)) for name, a in each.items()} for each in (before, after))
 
     @jax.jit
-    def one(token: Any, position: Any, held: Any) -> Any:
-        at = steps.decode_pass(
-            program.instance, weights, layout.room, token[None, None], position[None], jnp.ones(1, jnp.int32), 0
-        )
+    def several(tokens: Any, position: Any, held: Any) -> Any:
+        count = jnp.full(1, tokens.shape[0], jnp.int32)
+        at = steps.decode_pass(program.instance, weights, layout.room, tokens[None], position[None], count, 0)
         names, left = steps.run(at, program.instance.model.steps[""], held)
-        return names["logits"][0, 0], left
+        return names["logits"][0], left
+
+    def one(token: Any, position: Any, held: Any) -> Any:
+        logits, left = several(token[None], position, held)
+        return logits[0], left
 
     found: dict[str, Any] = {}
     wanted = np.zeros(shape, np.float32)
+    if program.consecutive:
+        tokens, positions = map(jnp.asarray, step)
+        wanted, left = several(tokens, positions[0], layout.read(before, 0))
+        # States are kept after each token; there is one row of the caches.
+        own, last = layout.read(after, program.rows - 1), f"{program.rows - 1} "
+        found |= {f"{prefix}wanted_states/{last}{key}": np.asarray(a, np.float32) for key, a in left.items()}
+        found |= {f"{prefix}states/{last}{key}": np.asarray(own[key], np.float32) for key in left}
+        return found | {f"{prefix}wanted": wanted}
     for row, (token, position) in enumerate(zip(*step, strict=True)):
         if position < 0:
             continue

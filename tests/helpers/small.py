@@ -80,4 +80,6 @@ CASES = (
     Case("kimi_k3", 5, "", 1, (("vocab", 32768),)),
     Case("kimi_k3", 5, kimi(2, 4).replace("context 256", "rows 1, 8\ncontext 512") + EXPANDED, 1,
          (("vocab", 32768),)),
+    Case("kimi_k3", 5, kimi(1, 2, positions="tp", context=1024).replace("slots = 6", "slots = 8"), 1,
+         (("vocab", 32768),)),
 )  # fmt: skip

@@ -23,6 +23,8 @@ type Values = Sequence[jax.Array]
 
 LANES = 128
 SUBLANES = 8
+# Below every score: its exponential is zero, and it is no infinity, of which a difference would be no number.
+_LEAST = -1e30
 
 
 def own(qs: Values, ks: Values, v: jax.Array, scale: float) -> Running:
@@ -64,6 +66,46 @@ def result(so_far: Running) -> jax.Array:
     """The mean of the values, `[h, n]`."""
     _, total, value = so_far
     return value / jnp.sum(total, axis=-1, keepdims=True)
+
+
+def none_of(so_far: Running) -> Running:
+    """What is seen of no position."""
+    largest, total, value = so_far
+    return jnp.full_like(largest, _LEAST), jnp.zeros_like(total), jnp.zeros_like(value)
+
+
+def apart(so_far: Running) -> jax.Array:
+    """All that is seen of some positions, `[h, n + 128]`: values, then in half of the lanes each the two numbers."""
+    largest, total, value = so_far
+    lane = lax.broadcasted_iota(jnp.int32, largest.shape, 1)
+    numbers = jnp.where(lane < LANES // 2, largest, jnp.sum(total, axis=-1, keepdims=True))
+    return jnp.concatenate([value, numbers], axis=-1)
+
+
+def together(held: jax.Array) -> Running:
+    """To go on with what `apart` gave."""
+    n = held.shape[-1] - LANES
+    largest, total = _numbers(held)
+    lane = lax.broadcasted_iota(jnp.int32, (held.shape[0], LANES), 1)
+    return jnp.broadcast_to(largest, lane.shape), jnp.where(lane == 0, total, 0.0), held[:, :n]
+
+
+def merged(parts: Sequence[jax.Array]) -> jax.Array:
+    """The mean of the values over the positions of all parts, `[h, n]`, each of them as `apart` gives it.
+
+    One of them at least has seen a position.
+    """
+    n = parts[0].shape[-1] - LANES
+    largest = reduce(jnp.maximum, (_numbers(part)[0] for part in parts))
+    fades = [jnp.exp(_numbers(part)[0] - largest) for part in parts]
+    total = reduce(add, (_numbers(part)[1] * fade for part, fade in zip(parts, fades, strict=True)))
+    return reduce(add, (part[:, :n] * fade for part, fade in zip(parts, fades, strict=True))) / total
+
+
+def _numbers(held: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The largest score and the sum of weights, `[h, 1]` each."""
+    n = held.shape[-1] - LANES
+    return held[:, n : n + 1], held[:, n + LANES // 2 : n + LANES // 2 + 1]
 
 
 def _by_head(a: jax.Array, h: int) -> jax.Array:

@@ -24,6 +24,12 @@ def view_by_row(x: jax.Array, *, width: int) -> jax.Array:
     return jnp.stack([x[i, :, :width] for i in range(x.shape[0])], axis=1)
 
 
+def view_in_lanes(x: jax.Array, *, width: int) -> jax.Array:
+    """`[B, h, n]` to `[B, h * width]`: head after head, zero from `n` on."""
+    more = ((0, 0), (0, width - x.shape[-1]))
+    return jnp.concatenate([jnp.pad(x[:, i], more) for i in range(x.shape[1])], axis=-1)
+
+
 def view_one_head(x: jax.Array) -> jax.Array:
     """`[B, n]` to `[B, 1, n]`."""
     return x[:, None]
@@ -71,4 +77,4 @@ def rms_norm_of_share(x: jax.Array, total: jax.Array, gain: jax.Array | float, *
 
 
 OPS = (over_root_mean, rms_norm_of_share, side_by_side, squares_in_lanes, sum_squares, view_by_head, view_by_row,
-       view_keys_values, view_last, view_of_one_head, view_one_head)  # fmt: skip
+       view_in_lanes, view_keys_values, view_last, view_of_one_head, view_one_head)  # fmt: skip

@@ -13,7 +13,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from mks.backends.pallas.ops.attend import own, result, tile
+from mks.backends.pallas.ops.attend import apart, merged, none_of, own, result, tile, together
 from mks.backends.reference.caches import Cache
 from mks.backends.reference.ops.attend import attend
 
@@ -118,6 +118,29 @@ def test_large_scores() -> None:
     found = run(jnp.asarray([at]), jnp.ones((1, 3, 16)), jnp.zeros((1, 1, 16)), jnp.ones((1, 1, 16)), *swap)
 
     np.testing.assert_allclose(found[0], np.tile(np.arange(16.0), (3, 1)))
+
+
+@pytest.mark.parametrize("kv", [1, 3])
+def test_softmaxes_of_parts(kv: int) -> None:
+    """Tiles that several parts have seen, one of them none, make the result of one that has seen all."""
+    draw, h, w, n, t, scale = np.random.default_rng(3), 6, 16, 128, 32, 1.0
+    q, k, v = (jnp.asarray(draw.normal(size=size) * 4, jnp.float32) for size in ((h, w), (kv, w), (kv, n)))
+    keys, values = (jnp.asarray(draw.normal(size=(4, kv, t, width)) * 4, jnp.float32) for width in (w, n))
+    start = own([q], [k], v, scale)
+
+    def seen(so_far, tiles):
+        for i in tiles:
+            so_far = tile(so_far, [q], [keys[i]], values[i], 0, t - 5 * (i == 3), scale)
+            so_far = together(apart(so_far))
+        return so_far
+
+    nothing = none_of(start)
+    parts = [seen(nothing, [0]), seen(nothing, []), seen(start, [2]), seen(nothing, [3, 1])]
+    found = merged([apart(part) for part in parts])
+
+    np.testing.assert_allclose(found, result(seen(start, range(4))), rtol=1e-5, atol=1e-5)
+    assert np.abs(found - merged([apart(part) for part in parts[1:]])).max() > 1e-2
+    np.testing.assert_array_equal(merged([apart(start), apart(nothing)]), result(start))
 
 
 def compiles(target: str, b: int, h: int, kv: int, w: int, dtype, last: int | None) -> str:

@@ -75,6 +75,15 @@ def test_scattered_sums() -> None:
     ])  # fmt: skip
 
 
+def test_merged_softmaxes() -> None:
+    """Each core has its own heads over all positions, those of one that has seen none included."""
+    check([
+        {"kind": "merge", "mesh": mesh, "over": over, "mode": mode, "rows": rows, "width": width}
+        for mesh, over, mode, rows, width in (((4,), "", "eager", 3, 256), ((2,), "", "on_wait", 1, 128),
+                                              ((2, 2), "b", "on_wait", 8, 128), ((3,), "", "eager", 1, 128))
+    ])  # fmt: skip
+
+
 def test_one_axis_of_two() -> None:
     """A collective over one axis stays between its cores; over both, ranks run with the last axis fastest."""
     check([
@@ -94,6 +103,7 @@ def test_one_parity_is_a_race() -> None:
     """Receive slots that do not alternate are written while a slow core reads them, and the interpreter says so."""
     cases = [{"kind": "all_reduce", "mesh": (2,), "mode": mode} for mode in MODES]
     cases += [{"kind": kind, "mesh": (2,)} for kind in ("all_gather", "argmax")]
+    cases += [{"kind": "merge", "mesh": (2,), "width": 128}]
     cases += [{"kind": "all_reduce", "by": "two_level", "mesh": (4,)}]
     check([{**case, "steps": 4, "fault": "parity"} for case in cases], {"race"})
 
@@ -102,7 +112,8 @@ def test_missing_waits_are_seen() -> None:
     """Neither reading before the messages are there nor leaving sends unawaited passes."""
     receipts = [{"kind": "all_reduce", "mesh": (2,), "mode": mode, "fault": "receipts"} for mode in MODES]
     sends = [{"kind": "all_reduce", "mesh": (4,), "by": by, "fault": "sends"} for by in x.REDUCES]
-    check(receipts + sends, {"race", "semaphores"})
+    merges = [{"kind": "merge", "mesh": (2,), "width": 128, "fault": fault} for fault in ("sends", "receipts")]
+    check(receipts + sends + merges, {"race", "semaphores"})
 
 
 def test_the_inputs_tell_orders_apart() -> None:

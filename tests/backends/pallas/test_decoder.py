@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.decoding import TESTS, outcomes
+from helpers.schedules import kimi
 
 FAMILIES = {"qwen3_tiny": ("qwen3", 1e-4), "qwen38_tiny": ("qwen38", 5e-4)}
 NAMES = tuple(FAMILIES)
@@ -196,6 +197,22 @@ def test_a_cache_that_is_kept_expanded() -> None:
     assert restored == beside
     for found, position in ((first[0], 7), (second[0], 8), (third[0], 13), (alone[0], 7), (restored, 8)):
         np.testing.assert_allclose(found, oracle(name)["logits"][position], rtol=0, atol=5e-4)
+
+
+@pytest.mark.timeout(1000)
+def test_positions_of_two_cores() -> None:
+    """A prompt, steps of the kernel and more of a prompt, over blocks of both cores: as if it were all one prompt."""
+    lines, count = kimi(1, 2, positions="tp", context=1024), 511
+    ids = [int(i) for i in np.random.default_rng(2).integers(0, 256, count + 3)]
+    made = {"folder": "kimi_k3_mxfp4_tp8", "definition": "kimi_k3", "context": 1024, "rows": 2, "chunk": 128,
+            "span": 128, "lines": lines}  # fmt: skip
+    step = [["decode", [7, ids[i]], [3, i], [False, True]] for i in (count, count + 1)]
+    prompts = [["prefill", row, ids[i : min(i + 128, count)], i, True] for row in (1, 0) for i in range(0, count, 128)]
+    last = [["prefill", row, ids[i:], i, False] for row, i in ((1, count + 2), (0, count))]
+    *_, first, second, third, whole = outcomes(made, [*prompts, *step, *last], devices=2, seconds=900)
+    found = np.stack([first[1], second[1], third[0]])
+    np.testing.assert_allclose(found, np.asarray(whole), rtol=0, atol=5e-4)
+    assert np.abs(found[:-1] - found[1:]).max() > 0.1
 
 
 def run(*options: str, seconds: float = 180) -> list[int]:

@@ -83,7 +83,7 @@ def judged(case: Case, every: int) -> Counter[str]:
 
 @pytest.mark.parametrize(("case", "every", "least"), [
     (case, *counts) for case, counts in zip(CASES, ((1, 150), (1, 150), (1, 140), (2, 60), (2, 60), (9, 40), (9, 40),
-                                                    (40, 15), (40, 15)), strict=True)
+                                                    (40, 15), (40, 15), (40, 15)), strict=True)
 ], ids=str)  # fmt: skip
 def test_mutants(case: Case, every: int, least: int) -> None:
     """What goes wrong is refused, what is accepted does the same; of what is left the reason is known."""

@@ -18,7 +18,7 @@ from mks.dsl.program import ir as p
 from mks.dsl.program.lower import lower
 from mks.dsl.program.proof import prove
 
-RINGED, GATED, EXPERTS = CASES[1], CASES[6], CASES[7]
+RINGED, GATED, EXPERTS, MERGED = CASES[1], CASES[6], CASES[7], CASES[8]
 
 
 def lowered() -> list[p.Program]:
@@ -119,6 +119,18 @@ def test_a_wait_for_other_bytes() -> None:
     assert found.primary is not None
     assert found.primary.span.text == "slots = 1"
     assert [label.text for label in found.others] == ["for `attention.wq+wk+wv`"]
+
+
+def test_heads_that_do_not_come_home() -> None:
+    """E223: the softmaxes that a core sends to another are those of the other's heads."""
+    whole = program(MERGED)
+    made = next(each for each in whole.exchanges.values() if each.kind == "merge")
+    heads = whole.buffers[made.result]
+    fewer = evolve(heads, shape=(heads.shape[0], heads.shape[1] - 1, heads.shape[2]))
+    for changed in (evolve(whole, exchanges=whole.exchanges | {made.name: evolve(made, width=made.width - 128)}),
+                    evolve(whole, buffers=whole.buffers | {made.result: fewer})):  # fmt: skip
+        (found,) = prove(changed)
+        assert (found.code, found.message.split(" sends ")[0]) == ("E223", f"`{made.name}`")
 
 
 def test_a_wait_that_never_ends() -> None:
