@@ -16,7 +16,7 @@ from ...dsl.model.instance import Instance
 from ...dsl.program.lower import lower
 from ...dsl.schedule.ir import Schedule
 from ..reference.keeping import Keeper, KeptRow
-from ..reference.passes import passes, spans
+from ..reference.sequences import Sequences, kept_row, lost, vocabulary
 from . import rows as layout
 from .machine import Machine
 from .prefill import prefill
@@ -24,6 +24,7 @@ from .several import several
 from .sharded import Operand, Step, build, empty, jitted, layouts, placed
 
 type Array = np.ndarray[Any, Any]
+_IDLE = -1  # the position of a row that is not live
 
 
 class PallasDecoder:
@@ -42,8 +43,8 @@ class PallasDecoder:
     ) -> None:  # fmt: skip
         self.program = lower(schedule, instance, rows, plain)
         self.instance, self.rows, self.context = instance, rows, schedule.context
-        self.chunk = min(chunk, self.context)
-        self.spans = spans(self.chunk, span)
+        self._sequences = Sequences(rows, self.context, chunk, span)
+        self.chunk, self.spans = self._sequences.chunk, self._sequences.spans
         self._mesh = machine.mesh
         self._weights = placed(self.program, self._mesh, operand)
         self._as_read, whole = layouts(self.program, self._mesh), NamedSharding(self._mesh, P())
@@ -62,13 +63,11 @@ class PallasDecoder:
         self._read = jax.jit(self._layout.read, out_shardings=whole)
         self._write = jax.jit(self._layout.write, donate_argnums=0, out_shardings=self._as_read)
         self._held = empty(self.program, self._mesh)
-        # For each row, how many tokens it holds if only the one program of `span` has written them.
-        self._lengths: list[int | None] = [None] * rows
 
     @property
     def vocab(self) -> int:
         """How many token ids there are."""
-        return self.instance.length(self.instance.model.steps[""].types["logits"].shape[0])
+        return vocabulary(self.instance)
 
     @property
     def cuts(self) -> bool:
@@ -78,45 +77,36 @@ class PallasDecoder:
     def compile(self) -> None:
         """Run all that `decode`, `prefill` with `last_only`, `save` and `restore` can need once, on empty rows."""
         for span in self.spans:
-            self._reads(0, [0] * span, 0, span, last_only=True)
+            self._reads(0, True, np.zeros((1, span), np.int32), 0, span)
         self.decode([0] * self.rows, [0] * self.rows, [False] * self.rows)
         if len(self.spans) == 1:
             self._keeper.compile(self._read(self._held, np.int32(0)))
             self._held = self._write(self._held, np.int32(0), self._layout.room.empty(), self._weights)
-        self._held, self._lengths = empty(self.program, self._mesh), [None] * self.rows
+        self._empty()
+
+    def _empty(self) -> None:
+        self._held = empty(self.program, self._mesh)
+        self._sequences.clear()
 
     def prefill(self, row: int, ids: Sequence[int], start: int, last_only: bool = False) -> Array:
         """Read `ids` (1..chunk of them) into `row` at positions `start ..`; f32 logits `[len(ids), vocab]`.
 
         With `last_only` only the last id's, `[1, vocab]`.
         """
-        count = len(ids)
-        if not 1 <= count <= self.chunk or not 0 <= start <= self.context - count or not 0 <= row < self.rows:
-            raise ValueError(f"cannot read {count} ids at {start} into row {row}")
-        same = last_only and len(self.spans) == 1 and (start == 0 or self._lengths[row] == start)
-        self._lengths[row] = None
-        logits, at = [], 0
-        for span, real in passes(count, self.spans):
-            logits.append(self._reads(row, ids[at : at + real], start + at, span, last_only))
-            at += real
-        self._lengths[row] = start + count if same else None
-        return logits[-1] if last_only or len(logits) == 1 else np.concatenate(logits)
+        return self._sequences.prefill(row, ids, start, last_only, partial(self._reads, row, last_only))
 
-    def _reads(self, row: int, ids: Sequence[int], start: int, span: int, last_only: bool) -> Array:
-        """One pass."""
-        tokens, real = np.zeros((1, span), np.int32), len(ids)
-        tokens[0, :real] = ids
+    def _reads(self, row: int, last_only: bool, tokens: Array, start: int, real: int) -> Array:
+        """One pass, of ids int32 `[1, span]`."""
         at = np.asarray([[start], [real]], np.int32)
         # For one token the two are the same.
-        self._held, logits = self._prefill(
-            last_only and span > 1, self._weights, self._held, tokens, *at, np.int32(row)
-        )
-        found = np.asarray(logits)
-        return found if last_only else found[:real]
+        last = last_only and tokens.shape[1] > 1
+        self._held, logits = self._prefill(last, self._weights, self._held, tokens, *at, np.int32(row))
+        return np.asarray(logits)
 
     def decode(self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool]) -> Array:
         """One token for each live row (lists of `rows`); f32 logits `[rows, vocab]`, undefined where not live."""
-        _, logits, self._held = self._decode(*self._row_inputs(tokens, positions, live), self._weights, self._held)
+        given = self._sequences.step(tokens, positions, live, _IDLE)
+        _, logits, self._held = self._decode(*given, self._weights, self._held)
         return np.asarray(logits)
 
     def steps(
@@ -129,39 +119,26 @@ class PallasDecoder:
         """
         # Few compiled sizes.
         room = 1 << max(count - 1, 0).bit_length()
-        given = self._row_inputs(tokens, positions, live)
+        given = self._sequences.step(tokens, positions, live, _IDLE)
         stops = np.full(1 << len(ends).bit_length(), -2, np.int32)
         stops[: len(ends)] = ends
         ids, self._held = self._several(room, *given, np.int32(count), stops, self._weights, self._held)
         return np.asarray(ids)[:count]
 
-    def _row_inputs(self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool]) -> tuple[Array, Array]:
-        """Ids and positions as the kernel takes them; of live rows, what was saved no longer holds."""
-        chosen = np.asarray(live, bool)
-        at = np.where(chosen, np.asarray(positions, np.int32), -1).astype(np.int32)
-        wrong = (at[chosen] < 0).any() or (at >= self.context).any()
-        if not len(chosen) == len(tokens) == len(positions) == self.rows or wrong:
-            raise ValueError(f"positions {list(positions)} for {self.rows} rows of {self.context}")
-        self._lengths = [None if alive else held for alive, held in zip(chosen, self._lengths, strict=True)]
-        return np.where(chosen, np.asarray(tokens, np.int32), 0).astype(np.int32), at
-
     def save(self, row: int) -> KeptRow | None:
         """What `row` holds after prefills with `last_only`, if all of their passes ran the same program."""
-        length = self._lengths[row]
+        length = self._sequences.length(row)
         return None if length is None else self._keeper.take(self._read(self._held, np.int32(row)), 0, length)
 
     def restore(self, row: int, saved: Saved, length: int) -> None:
         """Make `row` hold the first `length` tokens of what was saved, all of them unless `cuts`."""
-        part = length < saved.length
-        if not isinstance(saved, KeptRow) or not 0 < length <= saved.length or (part and not self.cuts):
-            raise ValueError(f"cannot restore {length} tokens of {saved.length}")
-        states = self._keeper.put(self._layout.room.empty(), 0, saved)
+        states = self._keeper.put(self._layout.room.empty(), 0, kept_row(saved, length, self.cuts))
         self._held = self._write(self._held, np.int32(row), states, self._weights)
-        self._lengths[row] = length
+        self._sequences.restored(row, length)
 
     def reset(self) -> bool:
         """Make the decoder usable after a call that failed; false if all rows are empty now."""
-        if not any(array.is_deleted() for array in self._held.values()):
+        if not lost(self._held):
             return True
-        self._held, self._lengths = empty(self.program, self._mesh), [None] * self.rows
+        self._empty()
         return False

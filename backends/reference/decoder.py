@@ -15,7 +15,7 @@ from . import step as steps
 from .compilation import compiled
 from .keeping import Keeper, KeptRow
 from .loading import Values, load
-from .passes import passes, spans
+from .sequences import Sequences, kept_row, lost, vocabulary
 from .states import Arrays, plan
 from .step import Taps
 from .weights import Weights
@@ -37,8 +37,8 @@ class ReferenceDecoder:
         same: Mapping[str, str] | None = None, taps: Taps | None = None, span: int | None = None,
     ) -> None:  # fmt: skip
         self.instance, self.rows, self.context = instance, rows, context
-        self.chunk = min(chunk, context)
-        self.spans = spans(self.chunk, span)
+        self._sequences = Sequences(rows, context, chunk, span)
+        self.chunk, self.spans = self._sequences.chunk, self._sequences.spans
         self.room = plan(instance, rows, context, self.chunk)
         self.weights = weights if isinstance(weights, Weights) else load(instance, weights, same)
         self.taps = taps or {}
@@ -46,8 +46,6 @@ class ReferenceDecoder:
         self._programs: dict[tuple[int, int, bool], _Compiled] = {}
         self._states = self.room.empty()
         self._keeper = Keeper(self.room, context)
-        # For each row, how many tokens it holds if only the one program of `span` has written them.
-        self._held: list[int | None] = [None] * rows
 
     @property
     def cuts(self) -> bool:
@@ -57,7 +55,7 @@ class ReferenceDecoder:
     @property
     def vocab(self) -> int:
         """How many token ids there are."""
-        return self.instance.length(self.instance.model.steps[""].types["logits"].shape[0])
+        return vocabulary(self.instance)
 
     def compile(self) -> None:
         """Compile all that `decode` and `prefill` with `last_only` can need, so that no later call waits for it."""
@@ -69,26 +67,20 @@ class ReferenceDecoder:
 
     def save(self, row: int) -> KeptRow | None:
         """What `row` holds after prefills with `last_only`, if all of their passes ran the same program."""
-        held = self._held[row]
-        return None if held is None else self._keeper.take(self._states, row, held)
+        length = self._sequences.length(row)
+        return None if length is None else self._keeper.take(self._states, row, length)
 
     def restore(self, row: int, saved: Saved, length: int) -> None:
         """Make `row` hold the first `length` tokens of what was saved, all of them unless `cuts`."""
-        part = length < saved.length
-        if not isinstance(saved, KeptRow) or not 0 < length <= saved.length or (part and not self.cuts):
-            raise ValueError(f"cannot restore {length} tokens of {saved.length}")
-        self._states = self._keeper.put(self._states, row, saved)
-        self._held[row] = length
+        self._states = self._keeper.put(self._states, row, kept_row(saved, length, self.cuts))
+        self._sequences.restored(row, length)
 
     def reset(self) -> bool:
-        """Make the decoder usable after a call that failed; false if all rows are empty now.
-
-        A call gives its rows' memory away, and has it back only where it ends well or fails before it begins.
-        """
-        if not any(array.is_deleted() for array in self._states.values()):
+        """Make the decoder usable after a call that failed; false if all rows are empty now."""
+        if not lost(self._states):
             return True
         self._states = self.room.empty()
-        self._held = [None] * self.rows
+        self._sequences.clear()
         return False
 
     def prefill(self, row: int, ids: Sequence[int], start: int, last_only: bool = False) -> np.ndarray[Any, Any]:
@@ -96,32 +88,21 @@ class ReferenceDecoder:
 
         With `last_only` only the last id's, `[1, vocab]`, which saves most of a short prefill's time.
         """
-        count = len(ids)
-        if not 1 <= count <= self.chunk or not 0 <= start <= self.context - count or not 0 <= row < self.rows:
-            raise ValueError(f"cannot read {count} ids at {start} into row {row}")
-        same = last_only and len(self.spans) == 1 and (start == 0 or self._held[row] == start)
-        self._held[row] = None
-        logits, tapped, at = [], [], 0
-        for span, real in passes(count, self.spans):
-            tokens = np.zeros((1, span), np.int32)
-            tokens[0, :real] = ids[at : at + real]
-            found = self._run(self._program(1, span, last_only), tokens, [start + at], [real], row)[0]
-            logits.append(found if last_only else found[:real])
+        tapped: list[dict[str, np.ndarray[Any, Any]]] = []
+
+        def read(tokens: np.ndarray[Any, Any], at: int, real: int) -> np.ndarray[Any, Any]:
+            found = self._run(self._program(1, tokens.shape[1], last_only), tokens, [at], [real], row)
             tapped.append({name: value[:, :real] for name, value in self.tapped.items()})
-            at += real
+            return found[0]
+
+        logits = self._sequences.prefill(row, ids, start, last_only, read)
         self.tapped = {name: np.concatenate([each[name] for each in tapped], axis=1) for name in self.taps}
-        self._held[row] = start + count if same else None
-        return logits[-1] if last_only or len(logits) == 1 else np.concatenate(logits)
+        return logits
 
     def decode(self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool]) -> np.ndarray[Any, Any]:
         """One token for each live row (lists of `rows`); f32 logits `[rows, vocab]`, undefined where not live."""
-        chosen = np.asarray(live, bool)
-        start = np.where(chosen, np.asarray(positions, np.int32), 0)
-        if len(chosen) != self.rows or (start < 0).any() or (start >= self.context).any():
-            raise ValueError(f"positions {list(positions)} for {self.rows} rows of {self.context}")
-        ids = np.where(chosen, np.asarray(tokens, np.int32), 0)
-        self._held = [None if alive else held for alive, held in zip(chosen, self._held, strict=True)]
-        return self._run(self._program(self.rows, 1, False), ids[:, None], start, chosen, 0)[:, 0]
+        ids, start = self._sequences.step(tokens, positions, live, idle=0)
+        return self._run(self._program(self.rows, 1, False), ids[:, None], start, np.asarray(live, bool), 0)[:, 0]
 
     def _run(self, program: _Compiled, tokens: np.ndarray[Any, Any], start: Any, lengths: Any, row: int) -> (
             np.ndarray[Any, Any]):  # fmt: skip

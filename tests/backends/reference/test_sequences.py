@@ -1,0 +1,101 @@
+"""What decoders know of their rows, with passes that only count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mks.backends.reference.keeping import KeptRow
+from mks.backends.reference.sequences import Sequences, kept_row
+
+type Made = list[tuple[list[int], int, int]]
+
+
+def reading(made: Made, last_only: bool) -> Any:
+    """A pass that gives each token's id as its logits."""
+
+    def read(tokens: np.ndarray, at: int, real: int) -> np.ndarray:
+        made.append((tokens[0].tolist(), at, real))
+        ids = tokens.reshape(-1, 1).astype(np.float32)
+        return ids[real - 1 : real] if last_only else ids
+
+    return read
+
+
+def test_a_prompt_is_made_of_passes() -> None:
+    """Only the last is padded; logits are those of real tokens, or of the last one."""
+    made: Made = []
+    rows = Sequences(2, 64, 20)
+    ids = list(range(1, 12))
+
+    assert rows.prefill(0, ids, 3, False, reading(made, False)).reshape(-1).tolist() == ids
+    assert [at for _, at, _ in made] == [3 + sum(real for _, _, real in made[:i]) for i in range(len(made))]
+    assert sum(real for _, _, real in made) == len(ids)
+    assert rows.prefill(0, ids, 3, True, reading(made, True)).tolist() == [[11]]
+
+
+def test_what_can_be_saved() -> None:
+    """A row that one program alone has read, piece after piece; not one that was stepped, or whose pass failed."""
+    rows, read = Sequences(2, 64, 8, 8), reading([], True)
+    rows.prefill(0, [1] * 8, 0, True, read)
+    rows.prefill(0, [1] * 5, 8, True, read)
+    assert (rows.length(0), rows.length(1)) == (13, None)
+
+    rows.prefill(1, [1] * 8, 4, True, read)
+    assert rows.length(1) is None
+    rows.step([1, 1], [13, 0], [False, True], -1)
+    assert rows.length(0) == 13
+    rows.step([1, 1], [13, 0], [True, False], -1)
+    assert rows.length(0) is None
+
+    rows.restored(0, 13)
+
+    def fails(*_: Any) -> np.ndarray:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        rows.prefill(0, [1], 13, True, fails)
+    assert rows.length(0) is None
+
+
+def test_rows_that_are_not_live() -> None:
+    """Their ids are 0 and their positions what the kernel wants, whatever was given."""
+    ids, at = Sequences(3, 8, 8).step([5, 6, 7], [7, 99, 0], [True, False, True], -1)
+
+    assert (ids.tolist(), at.tolist()) == ([5, 0, 7], [7, -1, 0])
+    assert ids.dtype == at.dtype == np.int32
+
+
+@pytest.mark.parametrize(("tokens", "positions", "live"), [
+    ([1, 1], [8, 0], [True, True]), ([1, 1], [-1, 0], [True, True]), ([1], [0, 0], [True, True]),
+    ([1, 1], [0], [True, True]), ([1, 1], [0, 0], [True]),
+])  # fmt: skip
+def test_wrong_steps(tokens: list[int], positions: list[int], live: list[bool]) -> None:
+    """Positions beyond the context, and lists of other lengths; nothing is forgotten."""
+    rows = Sequences(2, 8, 8)
+    rows.restored(0, 3)
+    with pytest.raises(ValueError, match="for 2 rows of 8"):
+        rows.step(tokens, positions, live, 0)
+    assert rows.length(0) == 3
+
+
+@pytest.mark.parametrize(
+    ("row", "count", "start"), [(0, 0, 0), (0, 9, 0), (0, 2, 15), (0, 1, -1), (2, 1, 0), (-1, 1, 0)]
+)
+def test_wrong_prompts(row: int, count: int, start: int) -> None:
+    """None or too many ids, beyond the context, and rows that are not there."""
+    with pytest.raises(ValueError, match=f"cannot read {count} ids at {start} into row {row}"):
+        Sequences(2, 16, 8).prefill(row, [1] * count, start, False, reading([], False))
+
+
+def test_a_part_of_what_was_saved() -> None:
+    """Only where caches can be cut."""
+    saved = KeptRow(8, 8, {})
+
+    assert kept_row(saved, 8, cuts=False) is saved
+    assert kept_row(saved, 3, cuts=True) is saved
+    for length, cuts in ((3, False), (0, True), (9, True)):
+        with pytest.raises(ValueError, match=f"cannot restore {length} tokens of 8"):
+            kept_row(saved, length, cuts)
