@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import pickle
+import re
 import sys
 import tempfile
 from functools import partial
@@ -37,7 +38,8 @@ examples:
   mks bench compile kimi_k3 --rows 1 --timeout 600 --memory 8
 """
 _MODULE = "mks.backends.pallas.ordinary"
-_STOPPED = {"time": "it took too long", "memory": "it took too much memory"}
+_STOPPED = {"time": "it took too long", "memory": "it took too much memory", "error": "the compiler gave up"}
+_ERROR = re.compile(r"^[\w.]+: .*", re.MULTILINE)
 _WAYS = {"kernels": "kernels of mks", "unrolled": "XLA, layers unrolled", "scanned": "XLA, layers in loops"}
 
 
@@ -80,7 +82,7 @@ def _bench(args: argparse.Namespace) -> None:
     print()
     for way, x in found.items():
         if x["stopped"]:
-            print(f"{_WAYS[way]}: stopped, {_STOPPED[x['stopped']]}")
+            print(f"{_WAYS[way]}: stopped, {_STOPPED[x['stopped']]}{': ' * bool(x['reason'])}{x['reason']}")
     for way, ratio in ratios.items():
         least = "at least " * bool(found[way]["stopped"])
         print(f"{least}{ratio} times faster than {_WAYS[way]}, {least}{work[way]} times less processor time")
@@ -92,19 +94,23 @@ def _ratios(found: dict[str, dict[str, Any]], key: str) -> dict[str, float]:
 
 
 def _timed(program: Program, way: str, timeout: float, memory: float) -> dict[str, Any]:
-    """Seconds and bytes of one way; what is stopped counts as having taken so long. Raises `CannotOpen`."""
+    """Seconds and bytes of one way; what does not end well counts as having taken so long.
+
+    Raises `CannotOpen` where it is the kernels.
+    """
     with tempfile.TemporaryDirectory(prefix="mks-bench-") as folder, working(f"Compiling: {_WAYS[way]}"):
         given = Path(folder) / "program"
         given.write_bytes(pickle.dumps(program, protocol=5))
         done = run_limited([sys.executable, "-m", _MODULE, str(given), way], timeout, memory)
-    whole = {"process_s": round(done.wall_s, 3), "memory_bytes": done.memory, "stopped": done.stopped or None}
-    if done.stopped and way == "kernels":
-        raise CannotOpen(f"{_WAYS[way]}: stopped, {_STOPPED[done.stopped]}: there is nothing to compare with")
-    if done.stopped:
+    stopped, reason = done.stopped or ("error" if done.status else None), ""
+    if stopped == "error":
+        reason = (_ERROR.findall(done.complaint) or [f"it left with status {done.status}"])[-1]
+    if stopped is not None and way == "kernels":
+        raise CannotOpen(f"{_WAYS[way]}: stopped, {_STOPPED[stopped]}{': ' * bool(reason)}{reason}")
+    whole = {"process_s": round(done.wall_s, 3), "memory_bytes": done.memory, "stopped": stopped, "reason": reason}
+    if stopped is not None:
         return {"lower_s": None, "compile_s": None, "total_s": whole["process_s"],
                 "cpu_s": round(done.cpu_s, 3)} | whole  # fmt: skip
-    if done.status:
-        raise CannotOpen(f"{_WAYS[way]}: {(done.complaint.strip() or 'no message').splitlines()[-1]}")
     found: dict[str, Any] = json.loads(done.said)
     return found | {"total_s": round(found["lower_s"] + found["compile_s"], 3)} | whole
 

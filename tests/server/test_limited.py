@@ -62,7 +62,7 @@ SMALL = ["compile", "smollm2", "--size", "layers=2", "--context", "256"]
 
 @pytest.mark.timeout(300)
 def test_a_comparison(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A way that is stopped took at least so long; ours must end."""
+    """A way that is stopped or refused took at least so long; ours must end."""
     spent = {"kernels": Spent('{"lower_s": 1, "compile_s": 3, "cpu_s": 5}', "", 0, "", 6, 7, GIB),
              "unrolled": Spent("", "", -9, "time", 100, 150, 4 * GIB),
              "scanned": Spent('{"lower_s": 2, "compile_s": 6, "cpu_s": 15}', "", 0, "", 11, 17, 2 * GIB)}  # fmt: skip
@@ -81,9 +81,15 @@ def test_a_comparison(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     (line,) = (line for line in said.splitlines() if line.startswith("XLA, layers unrolled  "))
     assert line.split()[3:] == ["-", "-", "over", "100.00", "over", "150.00", "4.00"]
 
+    spent["scanned"] = Spent("", "", -11, "", 10, 15, GIB)
+    assert bench(SMALL) == 0
+    said = capsys.readouterr().out
+    assert "XLA, layers in loops: stopped, the compiler gave up: it left with status -11" in said
+    assert "at least 2.5 times faster than XLA, layers in loops, at least 3.0 times less processor time" in said
+
     spent["kernels"] = Spent("", "", -9, "memory", 1, 1, 9 * GIB)
     assert bench(SMALL) == 1
     assert "kernels of mks: stopped, it took too much memory" in capsys.readouterr().err
-    spent["kernels"] = Spent("", "a trace\nError: no luck\n", 1, "", 1, 1, GIB)
+    spent["kernels"] = Spent("", "a trace\nError: no luck\nSee elsewhere for more.\n", 1, "", 1, 1, GIB)
     assert bench(SMALL) == 1
-    assert "kernels of mks: Error: no luck" in capsys.readouterr().err
+    assert "kernels of mks: stopped, the compiler gave up: Error: no luck\n" in capsys.readouterr().err
