@@ -59,9 +59,8 @@ def _many(rows: int, weights: int, machine: Machine) -> float:
 
 def expert_dot(product: ExpertProduct, rows: int, machine: Machine) -> float:
     """One product of a routed expert; for codes of four bits each row of the operand is spread over eight."""
-    bits = product.tiling.bits
     weights = product.tiling.rows * ROW_BYTES
-    bundles = machine.tile[bits].value
+    bundles = (machine.block if product.codec.name == "fp8" else machine.tile[product.tiling.bits]).value
     if product.codec.name == "mxfp4":
         bundles += machine.code_row.value * (rows - 1)
     return weights / TILE * bundles + 20

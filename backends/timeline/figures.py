@@ -19,7 +19,8 @@ class Machine:
     A phase of messages between chips takes at least `chip_latency`; longer ones take `chip_setup` and their bytes over
     the busiest link, of which a core has `link_rate` each way. `sibling` is the other core of the chip.
     A product's bundles are counted for each `TILE` of weights, `tile` by the bits of an element; four-bit codes by
-    rows, the first and each further one. Attention takes `attend` for 256 positions of 128 channels of keys or values.
+    rows, the first and each further one by `code_row`; fp8 numbers that have a scale for each block by `block`.
+    Attention takes `attend` for 256 positions of 128 channels of keys or values.
     """
 
     target: str
@@ -33,6 +34,7 @@ class Machine:
     sibling_rate: Figure
     tile: dict[int, Figure]
     code_row: Figure
+    block: Figure
     attend: Figure
 
 
@@ -57,23 +59,23 @@ _AS_7X = "; taken over from tpu7x"
 
 _ROWS = (
     ("tpu7x", 1.7e9, "34 bundles push what 20 ns push, 256 x 256 in bf16: " + _CORES, 1.0, "",
-     {32: 1500.0, 16: 377.0, 8: 432.0, 4: 1362.0}),
-    ("v6e", 1.75e9, _PEAK, 100e9 / 45e9, _AS_7X, {32: 2200.0, 16: 550.0, 8: 666.0, 4: 4075.0}),
-    ("v5p", 1.75e9, _PEAK, 100e9 / 45e9, _AS_7X, {32: 2700.0, 16: 666.0, 8: 674.0, 4: 4330.0}),
-    ("v5e", 1.5e9, _PEAK, 50e9 / 45e9, _AS_7X, {32: 2700.0, 16: 666.0, 8: 653.0, 4: 4330.0}),
+     {32: 1500.0, 16: 377.0, 8: 1065.0, 4: 1224.0}, (84.0, 432.0)),
+    ("v6e", 1.75e9, _PEAK, 100e9 / 45e9, _AS_7X, {32: 2200.0, 16: 550.0, 8: 1200.0, 4: 1328.0}, (115.0, 666.0)),
+    ("v5p", 1.75e9, _PEAK, 100e9 / 45e9, _AS_7X, {32: 2700.0, 16: 666.0, 8: 1200.0, 4: 1364.0}, (504.0, 674.0)),
+    ("v5e", 1.5e9, _PEAK, 50e9 / 45e9, _AS_7X, {32: 2700.0, 16: 666.0, 8: 1200.0, 4: 1309.0}, (505.0, 653.0)),
 )  # fmt: skip
 
 
 def machine(target: Target) -> Machine:
     """The row of a target."""
-    for name, clock, source, links, note, tile in _ROWS:
+    for name, clock, source, links, note, tile, experts in _ROWS:
         if name == target.name:
             found = {bits: Figure(value, _BUNDLES if bits in (16, 8, 4) else _GUESS) for bits, value in tile.items()}
-            code_row = Figure(104.0, f"1715 at eight rows, 1142 at one, for an expert of 1.97 MiB: {_BUNDLES}")
+            code_row, block = (Figure(x, f"an expert of Kimi K3, of one row and of eight: {_BUNDLES}") for x in experts)
             attend = Figure(40.0, f"608 bundles for 1024 positions of 512, 369 for 256 of 1152: {_BUNDLES}")
             latency, setup, link, near, near_rate = _links(links, note)
             return Machine(name, target.hbm_rate, _HBM_LATENCY, Figure(clock, source), latency, setup, link, near,
-                           near_rate, found, code_row, attend)  # fmt: skip
+                           near_rate, found, code_row, block, attend)  # fmt: skip
     raise KeyError(target.name)
 
 

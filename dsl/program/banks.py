@@ -50,7 +50,7 @@ def kept_as(build: Build, weight: m.Weight) -> m.Codec:
             Diagnostic("E429", f"`{weight.name}` cannot be kept as {said.codec}: the checkpoint has plain numbers",
                        Label(said.span), (Label(weight.span, f"{weight.codec}, or what the checkpoint has"),),
                        ("only what is stored as mxfp4 has few enough bits to keep its values in eight",),
-                       ("leave the line away for this checkpoint",))
+                       (f"without the line `{weight.name}` stays as it is stored",))
         ])  # fmt: skip
     if said is not None:
         return said.codec

@@ -11,6 +11,7 @@ from helpers.oracles import DATA
 from helpers.packs import in_memory, pack, prepared
 
 from mks.dsl.diagnostics import MksError
+from mks.dsl.program.record import numerics
 from mks.dsl.source import Source
 from mks.models.expert_banks import unpack_expert
 from mks.models.packed import open_packed, verify
@@ -98,6 +99,8 @@ def test_packed_experts_keep_their_values(checkpoint: Callable[..., Path], tmp_p
 
     assert verify(packed) == []
     _, binding, program = made
+    said = [text for kind, text in numerics(program) if kind == "store"]
+    assert said == [f"{name} as fp8 block 256" for name in store.split(", ")]
     np.testing.assert_array_equal(packed.operand("bank moe", 0), in_memory(made, 0)["bank moe"])
     bank = program.banks["experts moe"]
     for layer, experts in enumerate(packed.operand("bank moe", 0)):

@@ -6,7 +6,7 @@ is spread over eight rows, of which each keeps one group of an octet and is zero
 multiplied by the octet's scales, element by element, and added up over all octets before the eight rows become one.
 
 Re-blocked, a matrix is eight-bit floats, and scales of so many inputs that each block is a product of its own, whose
-sums are multiplied by them. A target whose matrix unit has no such floats widens them to bf16, which is exact.
+sums are multiplied by them. Where the matrix unit has no such floats the compiler widens them to bf16, which is exact.
 """
 
 from __future__ import annotations
