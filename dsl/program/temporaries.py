@@ -20,6 +20,7 @@ REGISTER = 4096
 # Of a matrix so many registers stay registers, and so many more are as bad as any number.
 _FREE, _MOST = 64, 192
 _ROWS_OF_REGISTER, _REGISTERS_OF_ROW = 8, 4  # of a tape
+_SOFTMAXES = 14.0  # for each further eight heads of latent attention
 
 
 @frozen
@@ -54,7 +55,7 @@ def _region(ops: tuple[p.Op, ...], program: p.Program, spills: Spills) -> tuple[
         if isinstance(op, p.Dot | p.ExpertDot):
             own = max(own, _of_product(op, program, spills))
         elif isinstance(op, p.Attend):
-            inside = max(inside, spills.attend * _of_tile(program.caches[op.ring], program))
+            inside = max(inside, spills.attend * _of_tile(program.caches[op.ring], program) + _of_heads(op, program))
         elif isinstance(op, p.Compute):
             inside = max(inside, spills.delta * _heads(op, program))
         elif isinstance(op, p.Repeat | p.Experts):
@@ -91,6 +92,14 @@ def _of_tile(ring: p.CacheRing, program: p.Program) -> float:
     buffer = program.buffers[ring.buffers[0]]
     _, heads, tile, width = buffer.shape
     return heads * tile * width / (512 * 128) * (1 + (buffer.dtype == "f32"))
+
+
+def _of_heads(op: p.Attend, program: p.Program) -> float:
+    """Where all heads meet latents, the softmaxes of more than eight; f32 counts twice."""
+    if len(op.queries) == 1:
+        return 0.0
+    heads, tile = program.buffers[op.queries[0]].shape[1], program.buffers[program.caches[op.ring].buffers[0]]
+    return _SOFTMAXES * (-(-heads // _ROWS_OF_REGISTER) - 1) * (1 + (tile.dtype == "f32"))
 
 
 def _heads(op: p.Compute, program: p.Program) -> int:

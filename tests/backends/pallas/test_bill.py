@@ -6,8 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 from attrs import frozen
+from helpers.cases import Case, lowered
 from helpers.definitions import changed
 from helpers.drawn import Drawn, draw
+from helpers.schedules import TOPOLOGIES, kimi
 
 from mks.backends.pallas.compiling import measure
 from mks.dsl.diagnostics import MksError
@@ -56,6 +58,32 @@ def test_shipped_schedules(name: str, rows: int) -> None:
     assert schedule is not None
     program = lower(schedule, found.instances[key[0]], rows)
     made = compared(program)
+    assert 0 <= made.above <= 5, made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [1, 8])
+def test_positions_of_a_long_context(rows: int) -> None:
+    """Kimi K3 at context 131072, its caches shared out by positions over 32 cores."""
+    found = changed("kimi_k3", ("shared, vocab", "shared, vocab, position"), ("context 4096", "context 131072"),
+                    ("slots = 16", "slots = 10"))  # fmt: skip
+    schedule = found.schedules["kimi_k3", "ironwood16"]
+    assert schedule is not None
+    made = compared(lower(schedule, found.instances["kimi_k3"], rows))
+    assert made.billed <= made.limit
+    assert 0 <= made.above <= 5, made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("working", ["bf16", "f32"])
+@pytest.mark.parametrize("target", ["v5e 2x4", "v5p 2x2x2", "v6e 2x4", "tpu7x 2x2x1"])
+def test_many_heads_of_latents(target: str, working: str) -> None:
+    """Where positions are shared out, a core attends with the heads of all."""
+    lines = kimi(2, 4, positions="ep, tp", context=32768).replace("slots = 6", "slots = 8")
+    sizes = {"layers": 5, "vocab": 8192, "d": 1024, "ffn": 2048, "experts": 32, "kda_heads": 16, "latent": 1024,
+             "moe": 1024}  # fmt: skip
+    made = compared(lowered(Case("kimi_k3", (((0,), (0,)),), lines.replace(TOPOLOGIES[8], target),
+                                 sizes=tuple(sizes.items()), working=working)))  # fmt: skip
     assert 0 <= made.above <= 5, made
 
 
