@@ -19,8 +19,9 @@ from mks.dsl.program.lower import lower
 
 pytestmark = pytest.mark.timeout(600)
 
-# Spilled registers are a larger share of a small kernel; its memory is in no danger.
+# What the compiler spills is a larger share of a small kernel, by no rule; its memory is in no danger.
 _WORTH_IT = 0.2
+_SMALL, _MOST = 6 << 20, 1 << 20  # bytes
 
 
 @frozen
@@ -108,7 +109,7 @@ def test_what_is_refused_by_more_than_the_band_does_not_compile(seed: int) -> No
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_the_distribution_over_random_schedules(capsys: pytest.CaptureFixture[str]) -> None:
-    """300 of them: never below; within 5 % where kernels fill a fifth of the memory or more, half within 1 %."""
+    """300 of them: never below; within 5 %, or in kernels of less than 6 MiB within 1 MiB; half within 1 %."""
     found = [compared(of(draw(seed))) for seed in range(300)]
     large = [each for each in found if each.used >= _WORTH_IT * each.limit]
     with capsys.disabled():
@@ -116,6 +117,8 @@ def test_the_distribution_over_random_schedules(capsys: pytest.CaptureFixture[st
         print(table(found, large))
     assert min(each.above for each in found) >= 0
     assert max(each.above for each in large) <= 5
+    beyond = [each for each in found if each.above > 5]
+    assert all(each.used < _SMALL and each.billed - each.used < _MOST for each in beyond), beyond
     assert _at([each.above for each in large], 0.5) <= 1
 
 

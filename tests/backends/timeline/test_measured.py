@@ -91,7 +91,12 @@ STEPS = {
 }
 KIMI = {1: 4.016, 2: 5.10, 4: 7.77, 8: 9.25}
 # Where the model falls short, and by how much at most. Without any product these loads were measured to take 16.1 us,
-# at 2.7 TB/s, while the logits' loads of the same shape come at 3.1: what slows them down is not published.
+# at 2.7 TB/s, while the logits' loads of the same shape come at 3.1: what slows them down is not published, and nothing
+# that is published explains it.
+# * Bytes, such as scales: 4 to 7 MiB a layer would be missing. Held in HBM, int8 was measured to save 2.2 GiB (57.8 to
+#   55.6) where 62 layers of 34 MiB and the logits' 200 are 2.25; with so many more bytes it would save 2.0 or less.
+# * The rate, 3.0 TB/s in rings: these loads would take 14.7 us, and the bf16 logits 140, where 126 were measured.
+# * The products: they are less than the loads, and not among the 16.1 us.
 SHORT = {"dense ring, 42 MiB of int8": (lambda: ring(21, 8, 4), 17.4, 0.20)}
 
 
