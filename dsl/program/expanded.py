@@ -6,7 +6,7 @@ from ..model import ir as m
 from ..model.ir import Node, Type
 from . import ir as p
 from .attention import array_of, attended, entry_of, ring_of_tiles, view, write_entries
-from .build import cannot, product, whole_lanes
+from .build import product, whole_lanes
 from .frame import Frame
 from .products import loops
 from .sums import complete
@@ -29,10 +29,6 @@ def attend_expanded(call: m.Call, frame: Frame) -> Node:
     assert isinstance(common, m.StateRef)
     assert isinstance(kv_b, m.WeightRef)
     part = frame.place
-    if "position" in build.schedule.shards:
-        said = next(form.span for form in build.schedule.forms if form.part == part)
-        raise cannot("keep a latent cache expanded whose positions are shared out", said,
-                     f"shard `position` or keep `{part}.cache` expanded")  # fmt: skip
     query = complete(frame.split(q, frame), q.type, frame)
     name = frame.fresh("attend")
     shape = whole_lanes(build.shares.shape(q.type.shape))

@@ -18,7 +18,7 @@ from mks.dsl.program import ir as p
 from mks.dsl.program.lower import lower
 from mks.dsl.program.proof import prove
 
-RINGED, GATED, EXPERTS, MERGED = CASES[1], CASES[6], CASES[7], CASES[8]
+RINGED, GATED, EXPERTS, MERGED = CASES[1], CASES[6], CASES[7], CASES[9]
 
 
 def lowered() -> list[p.Program]:
