@@ -141,10 +141,10 @@ def emit_output(op: p.Emit, core: Core) -> None:
 
 
 def fetch(op: p.Fetch, core: Core) -> None:
-    """The first of the chosen experts."""
+    """Some of the chosen experts."""
     bank = core.program.banks[op.bank]
     total = core.refs[f"list of {bank.name}"][0]
-    for i in range(bank.slots):
+    for i in range(op.first, op.stop):
         when(i < total, lambda i=i: fetch_expert(bank, i, i, core))
 
 

@@ -111,7 +111,7 @@ def experts(op: p.Fetch | p.Experts | p.Route, state: State, body: Walk) -> Iter
         yield state.run(costs.route(program, bank), "route")
         return
     size, layer, name = bank.layout.nbytes, state.layer, f"experts of {bank.part}"
-    if isinstance(op, p.Fetch):
+    if isinstance(op, p.Fetch) and op.first == 0:
         # Whole experts, so that over all layers their number is what is expected.
         state.owed[bank.name] = state.owed.get(bank.name, 0.5) + fetched(program, bank)
         state.index[bank.name] = int(state.owed[bank.name])
@@ -123,7 +123,7 @@ def experts(op: p.Fetch | p.Experts | p.Route, state: State, body: Walk) -> Iter
         yield Issue(state.where(name), (bank.name, layer, i), size, f"{bank.name} {i % bank.slots}")
 
     if isinstance(op, p.Fetch):
-        for i in range(min(bank.slots, total)):
+        for i in range(op.first, min(op.stop, total)):
             yield from start(i)
         return
     for i in range(total):

@@ -31,7 +31,8 @@ def route(statement: m.Assign, call: m.Call, frame: Frame) -> None:
     bank = f"experts {frame.place}"
     frame.ops.append(p.Route(scores, evolve(call, args=(frame.local(scores, score.type, score), bias)), name, bank))
     if any(fetch.part == frame.place for fetch in build.schedule.fetches):
-        frame.ops.append(p.Fetch(bank))
+        # Transfers under way share the rate: the first comes sooner if the others set out after it.
+        frame.ops.append(p.Fetch(bank, 0, 1))
 
 
 def experts(node: m.Experts, frame: Frame) -> Split:
@@ -52,10 +53,12 @@ def experts(node: m.Experts, frame: Frame) -> Split:
     out = _product(body, shape, build) or inner.compute(frame.fresh("expert"), shape, "f32", body)
     frame.count = inner.count
     result = build.held(frame.fresh("experts"), shape, "f32", place, node.span)
-    if fetched is None:
-        frame.ops.append(p.Fetch(bank.name))
     once, each = _once(inner)
-    frame.ops += [*once, p.Experts(bank.name, tuple(each), out, result)]
+    frame.ops += once
+    begun = 0 if fetched is None else 1
+    if begun < bank.slots:
+        frame.ops.append(p.Fetch(bank.name, begun, bank.slots))
+    frame.ops += [p.Experts(bank.name, tuple(each), out, result)]
     local: Node = frame.local(result, Type("f32", node.type.shape), node)
     over = {axis for names in bank.products for weight in names for axis in _cut(build, weight)}
     return Split(local, None, tuple(a for a in axes(frame) if a in over)) if over else Split(None, local)

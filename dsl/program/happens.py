@@ -116,6 +116,7 @@ _SAY: dict[type, Callable[[Any], _Said]] = {
     p.Receive: lambda op: _Said("receive", op.exchange),
     p.StartTiles: lambda op: _Said("start", op.ring, "its first tiles"),
     p.Attend: lambda op: _Said("attend", op.result, source(op.call.span), line(op.call.span)),
+    p.Fetch: lambda op: _Said("fetch", op.bank, f"of the chosen, from {op.first + 1} to {op.stop}"),
     p.Emit: lambda op: _Said("emit", op.output, f"from {op.buffer}" if op.buffer != op.output else ""),
     p.Greedy: _greedy,
 }

@@ -217,9 +217,11 @@ class Route:
 
 @frozen
 class Fetch:
-    """The first of the chosen experts set out, as many as there are slots."""
+    """Of the chosen experts, those of the numbers `first .. stop` set out, each into the slot of its number."""
 
     bank: str
+    first: int
+    stop: int
 
 
 @frozen

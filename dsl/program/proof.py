@@ -54,9 +54,10 @@ def faults(program: p.Program) -> Iterator[Fault]:
     yield from _rings(program, table)
     yield from _copies(program, table, touched)
     yield from _exchanges(program, table)
-    for name in (*program.caches, *program.banks):
-        machine = tiles_machine(program, name) if name in program.caches else bank_machine(program, name)
-        yield from _found(check(machine, track(program, partial(_of_list, name)), table))
+    for name in program.caches:
+        yield from _found(check(tiles_machine(program, name), track(program, partial(_of_list, name)), table))
+    for name in program.banks:
+        yield from _found(check(bank_machine(program, name), track(program, partial(_of_list, name)), table))
     every = track(program, lambda op, place: touched[id(op), place] != Touches((), ()))
     yield from _found(check(values_machine(program, touched), every, table))
 

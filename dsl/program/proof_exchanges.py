@@ -127,40 +127,46 @@ def tiles_machine(program: p.Program, ring: str) -> Machine[str]:
     return Machine("", step, turn, finish=finish)
 
 
-def bank_machine(program: p.Program, name: str) -> Machine[str]:
-    """Of a part's experts: whether some are `chosen`, and whether the first are `coming`.
+def bank_machine(program: p.Program, name: str) -> Machine[frozenset[int] | None]:
+    """Of a part's experts: the slots into which some are coming, of those that were chosen; `None` if none were.
 
     How many were chosen differs from core to core; what is done with each has no part in what cores do together.
     """
     bank = program.banks[name]
+    slots = frozenset(range(bank.slots))
 
-    def step(state: str, op: p.Op, at: Moment) -> str:
+    def fetch(coming: frozenset[int] | None, op: p.Fetch, at: Moment) -> frozenset[int]:
+        own = frozenset(range(op.first, op.stop))
+        if coming is None:
+            raise Fault("E220", f"`{name}` start before they are chosen", op, "experts")
+        if own & coming:
+            raise Fault("E221", f"`{name}` start into slots that others fill", op, "experts")
+        if own - slots:
+            raise Fault("E221", f"`{name}` start into slots beyond the {bank.slots} that there are", op, "experts")
+        at.say("experts", op, f"of `{name}` those from {op.first + 1} to {op.stop} start")
+        return coming | own
+
+    def step(coming: frozenset[int] | None, op: p.Op, at: Moment) -> frozenset[int]:
         if at.place != bank.part:
             raise Fault("E220", f"`{at.place}` uses `{name}`, of which it has no entry", op, "experts")
         match op:
             case p.Route():
-                if state == "coming":
+                if coming:
                     raise Fault("E221", f"others are chosen while those of `{name}` come", op, "experts")
                 at.say("experts", op, f"those of `{name}` are chosen")
-                return "chosen"
+                return frozenset()
             case p.Fetch():
-                if state == "coming":
-                    raise Fault("E221", f"`{name}` start into slots that others fill", op, "experts")
-                if state != "chosen":
-                    raise Fault("E220", f"`{name}` start before they are chosen", op, "experts")
-                at.say("experts", op, f"the first of `{name}` starts")
-                return "coming"
-        if state != "coming":
+                return fetch(coming, op, at)
+        if coming != slots:
             raise Fault("E224", f"`{name}` waits for experts that never start", op, "experts")
         at.say("experts", op, f"those of `{name}` are used")
-        return "chosen"
+        return frozenset()
 
-    def turn(state: str, _: Parts) -> str:
-        if state == "coming":
+    def turn(coming: frozenset[int] | None, _: Parts) -> None:
+        if coming:
             raise Fault("E222", f"what starts for `{name}` is not waited for in its layer", None, "experts")
-        return ""
 
-    def finish(state: str) -> None:
-        turn(state, ())
+    def finish(coming: frozenset[int] | None) -> None:
+        turn(coming, ())
 
-    return Machine("", step, turn, finish=finish)
+    return Machine(None, step, turn, finish=finish)

@@ -266,8 +266,10 @@ def _identity(op: p.Op) -> tuple[Hashable, ...]:
             return "lookup", op.table
         case p.Attend():
             return "attend", op.ring
-        case p.Route() | p.Fetch() | p.Experts():
+        case p.Route() | p.Experts():
             return type(op).__name__, op.bank
+        case p.Fetch():
+            return "fetch", op.bank, op.first
         case p.ExpertDot():
             return "expert dot", op.bank, op.product
         case p.Turns():
@@ -487,7 +489,7 @@ def _route(core: _Core, op: p.Route) -> None:
 def _fetch(core: _Core, op: p.Fetch) -> None:
     bank = core.program.banks[op.bank]
     core.events.append(Look(("list", op.bank), (core.key(op), "list")))
-    for number in range(min(core.tiles, bank.most, bank.slots)):
+    for number in range(op.first, min(core.tiles, bank.most, op.stop)):
         _fetch_one(core, bank, number, number)
 
 

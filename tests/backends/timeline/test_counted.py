@@ -67,7 +67,7 @@ def kimi(moe: float, expert: float, inner: float = 0.0) -> Prediction:
 def test_a_part_takes_what_was_counted() -> None:
     """In all its runs, experts apart, of which each takes its own; what is inside counts with what it is in."""
     clock = estimated("kimi_k3").machine.clock.value
-    experts = 563
+    experts = 879
 
     for moe, expert, inner in ((2000, 900, 0), (6000, 900, 0), (2000, 1800, 0), (2000, 900, 450)):
         made = kimi(moe, expert, inner)

@@ -112,11 +112,11 @@ def test_late_copies_are_shown_with_what_they_cost() -> None:
 
 
 def test_the_exchange_of_a_sum_is_the_cost_of_small_models_over_many_cores() -> None:
-    """Kimi K3 over 32 cores: links bound its layers, and the words say which exchange costs most."""
+    """Kimi K3 over 32 cores: links bound its layers, and the words say which exchanges cost most."""
     made = predict(program("kimi_k3"), 1152)
     moe = next(part for part in made.parts if part.name == "moe")
     assert moe.bound == "links"
-    assert made.stalls[0].what == "x"
+    assert {stall.what for stall in made.stalls[:2]} == {"x", "x columns"}
     assert "moe.x" in words(made)
 
 

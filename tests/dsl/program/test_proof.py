@@ -140,6 +140,18 @@ def test_a_wait_that_never_ends() -> None:
     assert said(EXPERTS, "without Fetch", "E224").message.endswith("waits for experts that never start")
 
 
+def test_experts_come_into_their_slots() -> None:
+    """E221 where one starts in a slot that is not there or not free, E224 where one of the slots gets none."""
+    whole = program(EXPERTS)
+    ((name, bank),) = whole.banks.items()
+    fewer, more = (prove(evolve(whole, banks={name: evolve(bank, slots=bank.slots + by)})) for by in (-1, 1))
+
+    assert [d.code for d in fewer] == ["E221"]
+    assert "beyond the 3 that there are" in fewer[0].message
+    assert [d.code for d in more] == ["E224"]
+    assert "slots that others fill" in said(EXPERTS, "twice Fetch", "E221").message
+
+
 def test_buffers_of_a_collective_used_twice() -> None:
     """E225: a second collective on the same buffers before the first is received."""
     whole = program(GATED)
