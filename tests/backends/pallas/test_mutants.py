@@ -53,7 +53,7 @@ class Seen:
 def kind(words: str) -> str:
     """What is done to what sort of op; of slots and buffers, the words themselves."""
     moved = re.sub(r"^to \d+", "moved", re.sub(r"^(\w+) .* exchanged with .*", r"exchanged \1", words))
-    return re.sub(r" \S+( \S+)* at [\d.]+$| +at [\d.]+$", "", re.sub(r"(?<= )([A-Z]\w+) .*", r"\1", moved))
+    return re.sub(r"(?<= )([A-Z]\w+) .*", r"\1", moved)
 
 
 def picked(case: Case, known: frozenset[str] = frozenset()) -> dict[str, tuple[str, ...]]:
