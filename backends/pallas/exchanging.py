@@ -8,7 +8,7 @@ from jax import lax
 
 from ...dsl.program import ir as p
 from ...dsl.program.work import collective, exchange_set
-from . import collectives
+from . import collectives, summing
 from .core import Core
 from .evaluate import columns
 from .ops.argmax import argmax
@@ -43,7 +43,7 @@ def receive(op: p.Receive, core: Core) -> None:
             whole = jnp.concatenate([share[:, piece.start : piece.start + piece.width] for share in shares], axis=-1)
             ref[...] = whole[:, : ref.shape[-1]]
     elif exchange.pieces:
-        total = collectives.finish_scatter(pending)
+        total = summing.finish_scatter(pending)
         for piece in exchange.pieces:
             core.refs[piece.result][...] = total[:, piece.start : piece.start + piece.width]
     elif exchange.kind == "merge":
@@ -52,9 +52,9 @@ def receive(op: p.Receive, core: Core) -> None:
             result[:, i] = head
     elif exchange.by == "scatter":
         result = core.refs[exchange.result]
-        result[...] = collectives.finish_scatter(pending)[:, : result.shape[-1]]
+        result[...] = summing.finish_scatter(pending)[:, : result.shape[-1]]
     else:
-        core.refs[exchange.result][...] = collectives.finish_all_reduce(pending)
+        core.refs[exchange.result][...] = summing.finish_all_reduce(pending)
     _turn(exchange, core)
 
 

@@ -30,7 +30,7 @@ from jax.experimental import topologies
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, use_abstract_mesh
 
-from mks.backends.pallas import collectives
+from mks.backends.pallas import collectives, summing
 from mks.backends.pallas.ahead import not_kept
 from mks.backends.pallas.peers import Cores, barrier, collective_id
 from mks.dsl.program import exchange as x
@@ -109,11 +109,11 @@ def kernel(case: Case, interpreted: bool):
         elif case.kind == "all_gather":
             out[step] = collectives.finish_all_gather(pending)
         elif case.kind == "scatter":
-            out[step] = collectives.finish_scatter(pending)
+            out[step] = summing.finish_scatter(pending)
         elif case.kind == "merge":
             out[step] = jnp.concatenate(collectives.finish_merge(pending, HEADS), axis=-1)
         else:
-            out[step] = collectives.finish_all_reduce(pending)
+            out[step] = summing.finish_all_reduce(pending)
 
     def body(part, ids, out, chosen, *refs):
         chosen[...] = jnp.zeros(chosen.shape, jnp.int32)
@@ -225,13 +225,13 @@ def run(case: Case) -> str:
     values, ids = parts(case)
     count = len(values)
     mesh = Mesh(np.array(jax.devices()[:count]).reshape(case.mesh), AXES[: len(case.mesh)])
-    forgotten = {"sends": "_sent", "receipts": "_received"}.get(case.fault)
+    forgotten = {"sends": "sent", "receipts": "received"}.get(case.fault)
     said = io.StringIO()
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.redirect_stdout(said))
-            if forgotten:
-                stack.enter_context(mock.patch.object(collectives, forgotten))
+            for module in (collectives, summing) if forgotten else ():
+                stack.enter_context(mock.patch.object(module, forgotten))
             out, chosen = map(np.asarray, jax.jit(sharded(case, mesh, True))(values, ids))
     except Exception as error:
         pltpu.reset_tpu_interpret_mode_state()
