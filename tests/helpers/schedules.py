@@ -17,12 +17,13 @@ KIMI = (
 def kimi(ep: int, tp: int, wire: str = "f32", by: str = "") -> str:
     """Kimi K3's over a mesh of two axes, as the shipped schedule has it; without `tp` every core has the router.
 
-    Sums are completed `by`, and if it is `scatter_gather` that of the shared experts is left scattered.
+    Sums are completed `by`, and if it is `scatter_gather` that of the shared experts is left scattered. What is left
+    scattered travels as f32.
     """
     mesh = [f"{name} = {ways}" for name, ways in (("ep", ep), ("tp", tp)) if ways > 1]
     axes = ", ".join(each.partition(" ")[0] for each in mesh)
     by = by or ("two_level" if tp % 2 == 0 else "direct")
-    shared = f"reduce moe.s (by = scatter, wire = {wire})\n" if by == "scatter_gather" else ""
+    shared = "reduce moe.s (by = scatter, wire = f32)\n" if by == "scatter_gather" else ""
     own = ("shard ep : experts\n" if ep > 1 else "") + ("shard tp : moe\n" if tp > 1 else "")
     router, scores, chosen = ("moe.router, ", "moe.score, ", "gather (moe.score, moe.z)\n") if tp > 1 else ("", "", "")
     return (f"target {TOPOLOGIES[ep * tp]}\ncontext 256\nmesh {', '.join(mesh)}\n{own}"
