@@ -19,13 +19,13 @@ BLOCKS = "store moe.gate, moe.up, moe.down as fp8 block 256\n"
 def kimi(ep: int, tp: int, wire: str = "f32", by: str = "", positions: str = "", context: int = 256) -> str:
     """Kimi K3's over a mesh of two axes, as the shipped schedule has it; without `tp` every core has the router.
 
-    Sums are completed `by`, and if it is `scatter_gather` that of the shared experts is left scattered. `positions` are
-    the axes over which caches are shared out by positions.
+    Sums are completed `by`, and if it is `scatter_gather` that of the shared experts is left scattered. What is left
+    scattered travels as f32. `positions` are the axes over which caches are shared out by positions.
     """
     mesh = [f"{name} = {ways}" for name, ways in (("ep", ep), ("tp", tp)) if ways > 1]
     axes = ", ".join(each.partition(" ")[0] for each in mesh)
     by = by or ("two_level" if tp % 2 == 0 else "direct")
-    shared = f"reduce moe.s (by = scatter, wire = {wire})\n" if by == "scatter_gather" else ""
+    shared = "reduce moe.s (by = scatter, wire = f32)\n" if by == "scatter_gather" else ""
     own = ("shard ep : experts\n" if ep > 1 else "") + ("shard tp : moe\n" if tp > 1 else "")
     own += f"shard {positions} : position\n" if positions else ""
     router, scores, chosen = ("moe.router, ", "moe.score, ", "gather (moe.score, moe.z)\n") if tp > 1 else ("", "", "")
