@@ -63,7 +63,7 @@ def expert_dot(product: ExpertProduct, rows: int, machine: Machine) -> float:
     bundles = (machine.block if product.codec.name == "fp8" else machine.tile[product.tiling.bits]).value
     if product.codec.name == "mxfp4":
         bundles += machine.code_row.value * (rows - 1)
-    return weights / TILE * bundles + 20
+    return weights / TILE * bundles + 60
 
 
 def expert_sum(shape: tuple[int, ...]) -> float:

@@ -142,7 +142,7 @@ def test_experts_as_fp8_take_longer_to_fetch() -> None:
     stores = tuple(Store(f"moe.{name}", Codec("fp8", 256), schedule.span) for name in ("gate", "up", "down"))
     made = predict(program("kimi_k3", stores=stores), 1152, savings=False)
     stored = predicted("kimi_k3", 1, 1152)
-    assert made.bytes > 1.2 * stored.bytes
+    assert made.bytes > 1.15 * stored.bytes
     assert made.step > stored.step
 
 
