@@ -12,6 +12,7 @@ from ...dsl.model.instance import Instance
 from ...dsl.program import ir as p
 from ...dsl.program.bill import bill
 from ...dsl.program.lower import lower
+from ...dsl.schedule.blocks import longest_tile
 from ...dsl.schedule.ir import Point, Prefetch, Reduce, Schedule
 
 _TILES = (128, 256, 512, 1024, 2048)
@@ -97,9 +98,10 @@ def _reduce(value: str, program: p.Program, schedule: Schedule) -> Iterator[Move
 
 def _cache(part: str, schedule: Schedule) -> Iterator[Move]:
     at, line = next((i, x) for i, x in enumerate(schedule.prefetches) if (x.kind, x.what) == ("cache", part))
+    longest = longest_tile(schedule.context, schedule.ways(schedule.over_positions))
     for tile in _TILES:
         for slots in _SLOTS:
-            if (tile, slots) != (line.tile, line.slots) and tile <= schedule.context:
+            if (tile, slots) != (line.tile, line.slots) and tile <= longest:
                 yield Move(f"prefetch {line.what}.cache (tile = {tile} tokens, slots = {slots})",
                            _replaced(schedule, at, evolve(line, tile=tile, slots=slots)))  # fmt: skip
 

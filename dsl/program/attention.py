@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..model import ir as m
 from ..model.ir import Node, Type
-from ..schedule.blocks import BLOCK, room
+from ..schedule.blocks import BLOCK, longest_tile, room
 from ..schedule.ir import Prefetch
 from ..source import Span
 from . import ir as p
@@ -103,7 +103,7 @@ def ring_of_tiles(states: list[m.State], call: m.Call, frame: Frame,
         raise cannot("attend twice in one part", call.span)
     over, context = build.schedule.over_positions, build.schedule.context
     own = room(context, build.schedule.ways(over)) if over else context
-    tile = min((said and said.tile) or TILE_TOKENS, -(-own // 128) * 128)
+    tile = min((said and said.tile) or TILE_TOKENS, longest_tile(context, build.schedule.ways(over)))
     slots = (said and said.slots) or TILE_SLOTS
     buffers = tuple(f"tiles of {state.name}" for state in states)
     made = p.CacheRing(ring, part, tuple(s.name for s in states), buffers, tile, slots, own, over, expanded)

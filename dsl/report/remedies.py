@@ -10,8 +10,8 @@ from ..diagnostics import MksError
 from ..program.bill import Bill, bill, mib
 from ..program.lower import lower
 from ..program.tiles import ROW_BYTES
+from ..schedule.blocks import STEP
 from ..schedule.ir import Prefetch, Schedule
-from ..schedule.resolve import LEAST_TILE
 from ..schedule.shares import Shares
 
 type _Made = Callable[[int], Schedule]
@@ -102,22 +102,22 @@ def _cache(schedule: Schedule, i: int, prefetch: Prefetch, fits: Callable[[Sched
     rest = schedule.prefetches
 
     def of_tile(lanes: int) -> Schedule:
-        return evolve(schedule, prefetches=(*rest[:i], evolve(prefetch, tile=lanes * LEAST_TILE), *rest[i + 1 :]))
+        return evolve(schedule, prefetches=(*rest[:i], evolve(prefetch, tile=lanes * STEP), *rest[i + 1 :]))
 
     def of_slots(slots: int) -> Schedule:
         return evolve(schedule, prefetches=(*rest[:i], evolve(prefetch, slots=slots), *rest[i + 1 :]))
 
-    tile = _largest(of_tile, 1, (prefetch.tile or 0) // LEAST_TILE, fits)
+    tile = _largest(of_tile, 1, (prefetch.tile or 0) // STEP, fits)
     slots = _largest(of_slots, 1, prefetch.slots or 1, fits)
     what = f"`{prefetch.what}.cache` fits"
-    return [*_said(f"tile = {{}} tokens for {what}", tile, LEAST_TILE), *_said(f"slots = {{}} for {what}", slots)]
+    return [*_said(f"tile = {{}} tokens for {what}", tile, STEP), *_said(f"slots = {{}} for {what}", slots)]
 
 
 def _together(
     schedule: Schedule, slots: dict[str, int], found: Bill, fits: Callable[[Schedule], int | None]
 ) -> tuple[str, ...]:
     """The shortest tiles, and then the deepest rings that fit with them."""
-    short = tuple(evolve(x, tile=min(x.tile or LEAST_TILE, LEAST_TILE), slots=1) if x.kind == "cache" else x
+    short = tuple(evolve(x, tile=min(x.tile or STEP, STEP), slots=1) if x.kind == "cache" else x
                   for x in schedule.prefetches)  # fmt: skip
     least = evolve(schedule, prefetches=short)
     if fits(least) is not None:

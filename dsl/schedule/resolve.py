@@ -12,11 +12,11 @@ from ..model.facts import Facts
 from ..source import Span
 from ..text import syntax as s
 from . import movement
+from .blocks import STEP, longest_tile
 from .ir import Schedule, Shard, Split
 from .targets import Target, targets
 
 LARGEST_ROWS = 8
-LEAST_TILE = 128  # tokens of a cache: of fewer, starting the transfers takes longer than they do
 
 
 @define
@@ -108,12 +108,26 @@ def resolve_schedule(declared: s.Schedule, model: m.Model, sink: Sink) -> Schedu
 
 
 def _tile(tile: int, context: int, span: Span, draft: Draft) -> None:
-    if tile > context:
-        draft.sink.report("E205", f"a tile of {tile} tokens is longer than the context, {context}", span)
-    elif tile < min(LEAST_TILE, context):
-        draft.sink.report("E205", f"a tile of {tile} token{'s' * (tile > 1)} is shorter than {LEAST_TILE}", span,
+    """A tile is whole steps of positions, no more of them than a core has of a sequence."""
+    shard = draft.shards.get("position")
+    ways = prod(draft.mesh[axis] for axis in shard.axes) if shard is not None else 1
+    longest = longest_tile(context, ways)
+    said = f"a tile of {tile} token{'s' * (tile > 1)}"
+    if tile > longest and shard is not None and tile <= context:
+        draft.sink.report("E205", f"{said} is longer than what a core has, {longest} positions", span,
+                          helps=(f"write `tile = {longest} tokens`",),
+                          others=(Label(shard.span, f"{context} positions over {ways} cores"),))  # fmt: skip
+    elif tile > longest:
+        draft.sink.report("E205", f"{said} is longer than the context, {context}", span,
+                          helps=(f"write `tile = {longest} tokens`",))  # fmt: skip
+    elif tile < STEP:
+        draft.sink.report("E205", f"{said} is shorter than {STEP}", span,
                           notes=("starting the transfers of shorter ones takes longer than they do",),
-                          helps=(f"write `tile = {min(256, context)} tokens`",))  # fmt: skip
+                          helps=(f"write `tile = {min(2 * STEP, longest)} tokens`",))  # fmt: skip
+    elif tile % STEP:
+        near = (tile // STEP * STEP, min(-(-tile // STEP) * STEP, longest))
+        draft.sink.report("E205", f"{said} is no multiple of {STEP}", span,
+                          helps=tuple(f"write `tile = {size} tokens`" for size in dict.fromkeys(near)))  # fmt: skip
 
 
 def _machine(declared: s.Schedule, draft: Draft) -> tuple[Target | None, tuple[int, ...]]:
@@ -205,7 +219,7 @@ def _shard(item: s.Shard, draft: Draft) -> None:
         name = entry.size.text
         if name != "position" and name not in model.sizes:
             draft.sink.report("E204", f"unknown size `{name}`", entry.size.span,
-                              helps=did_you_mean(name, model.sizes))  # fmt: skip
+                              helps=did_you_mean(name, (*model.sizes, "position")))  # fmt: skip
         elif name not in used:
             draft.sink.report("E207", f"no weight or state has an axis of `{name}`", entry.size.span,
                               notes=("a line that changes nothing is an error",))  # fmt: skip

@@ -5,6 +5,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from helpers.schedules import kimi
+from helpers.small import Case, program
 
 from mks.backends.timeline import command
 from mks.backends.timeline.command import block, main
@@ -92,6 +94,16 @@ def test_what_does_not_fit_is_not_kept() -> None:
     wide = [move for other in others for move in other(most[0]) if "tile = 2048 tokens, slots = 8" in move.text]
     assert wide
     assert fitting(wide[0].schedule, instance) is None
+
+
+def test_tiles_are_no_longer_than_what_a_core_has() -> None:
+    """Where caches are shared out by positions, a line with a longer one would be refused."""
+    lines = kimi(2, 4, positions="ep, tp", context=8192).replace("slots = 6", "slots = 8")
+    made = program(Case("kimi_k3", 5, lines, 1, (("vocab", 32768),)))
+    tiles = {line.tile for choice in choices(made.schedule, made.instance, made) for move in choice(made.schedule)
+             for line in move.schedule.prefetches if line.kind == "cache"}  # fmt: skip
+
+    assert tiles == {128, 256, 512, 1024}
 
 
 def test_the_tuned_model_of_64_layers_comes_near_its_floor() -> None:
