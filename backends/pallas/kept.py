@@ -33,7 +33,7 @@ def keep(program: p.Program, found: Bundles) -> None:
     part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(asdict(found)), "utf-8")
+        part.write_text(_sealed(json.dumps(asdict(found))), "utf-8")
         part.replace(path)
     except OSError:
         return
@@ -42,11 +42,20 @@ def keep(program: p.Program, found: Bundles) -> None:
 def kept(program: p.Program) -> Bundles | None:
     """What was counted of this Program with the emitters and the compiler that are installed, or `None`."""
     try:
-        said = json.loads(_path(program).read_text("utf-8"))
+        text = _path(program).read_text("utf-8")
+        _, _, counts = text.partition("\n")
+        if text != _sealed(counts):
+            return None
+        said = json.loads(counts)
         rows = tuple(Row(**row) for row in said["rows"])
         return Bundles(said["total"], said["static"], rows, said["exact"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _sealed(counts: str) -> str:
+    """Counts below their own hash, so that none are taken from a file that was damaged."""
+    return f"{sha256(counts.encode()).hexdigest()}\n{counts}"
 
 
 def _path(program: p.Program) -> Path:

@@ -1,9 +1,10 @@
 """Counts that are kept between runs."""
 
+import json
 from pathlib import Path
 
 import pytest
-from attrs import evolve
+from attrs import asdict, evolve
 from helpers.small import Case, program
 
 from mks.backends.pallas import kept as keeping
@@ -48,12 +49,19 @@ def test_other_compilers_and_emitters_make_other_kernels(
     assert kept(made()) is None
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"total": 1, "static": 1, "exact": true, "rows": [{"name": "x"}]}'])
-def test_a_damaged_file_is_none(cache: Path, text: str) -> None:
-    """It is counted again."""
+DAMAGED = (
+    "", "[]", "{}", "[" * 100_000, '{"total": 1, "static": 1, "exact": true, "rows": [{"name": "x"}]}',
+    json.dumps(asdict(evolve(FOUND, rows=FOUND.rows[1:]))), json.dumps(asdict(FOUND)).replace("30", '"30"'),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_damaged_file_is_none(cache: Path, text: str, sealed: bool) -> None:
+    """It is counted again, whether or not its first line is a file's own."""
     keep(made(), FOUND)
     (path,) = cache.iterdir()
-    path.write_text(text)
+    path.write_text(path.read_text().partition("\n")[0] * sealed + "\n" * sealed + text)
 
     assert kept(made()) is None
     keep(made(), evolve(FOUND, total=131))
