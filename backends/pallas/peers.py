@@ -42,7 +42,7 @@ class Cores:
     @property
     def paired(self) -> bool:
         """Whether `rank ^ 1` is the neighbour in the mesh: on a chip of two cores, the other one."""
-        name, size = self.mesh[-1]
+        name, size = next((axis for axis in reversed(self.mesh) if axis[1] > 1), self.mesh[-1])
         return self.axes[-1] == name and size % 2 == 0
 
     def rank(self) -> jax.Array:

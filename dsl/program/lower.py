@@ -110,9 +110,8 @@ def _end(build: Build, step: m.Step) -> list[p.Op]:
         exchange = None
         if cut:
             exchange = "ids"
-            axes = tuple(axis for axis, _ in build.schedule.mesh)
-            build.exchanges[exchange] = p.Exchange(exchange, "argmax", "direct", "f32", axes, "logits", "ids", 0, 128,
-                                                   step.span)  # fmt: skip
+            build.exchanges[exchange] = p.Exchange(exchange, "argmax", "direct", "f32", build.schedule.over_all,
+                                                   "logits", "ids", 0, 128, step.span)  # fmt: skip
         found.append(p.Greedy("logits", share, exchange))
         held = build.views["logits"].buffer
         build.outputs["logits"] = p.Array("logits", build.buffers[held].shape, build.buffers[held].dtype, "logits")

@@ -50,5 +50,5 @@ def number(value: int, like: Node) -> m.Static:
 
 
 def axes(frame: Frame) -> tuple[str, ...]:
-    """All of the mesh's."""
-    return tuple(axis for axis, _ in frame.build.schedule.mesh)
+    """All of the mesh's that tell cores apart."""
+    return frame.build.schedule.over_all

@@ -84,15 +84,11 @@ def barrier_machine(program: p.Program) -> Machine[Entry]:
 
     def finish(state: Entry) -> None:
         # A model without layers may have none at all; then nothing is sent either.
-        if state.met and state.last and set(program.exchanges[state.last].axes) != _axes(program):
+        if state.met and state.last and set(program.exchanges[state.last].axes) != set(program.schedule.over_all):
             said = f"the last collective, `{state.last}`, is not over all cores"
             raise Fault("E226", f"{said}: one may leave while another is still at the barrier", None, "barrier")
 
     return Machine(Entry(), step, finish=finish)
-
-
-def _axes(program: p.Program) -> set[str]:
-    return {axis for axis, size in program.schedule.mesh if size > 1 or len(program.schedule.mesh) == 1}
 
 
 def tiles_machine(program: p.Program, ring: str) -> Machine[str]:

@@ -24,6 +24,10 @@ def complete(split: Split, type_: Type, frame: Frame) -> Node:
     by, wire = (said.by, said.wire) if said else _unsaid(split, frame)
     if by == "scatter":
         raise cannot("scatter a value that is not a sum alone", frame.statement.span)
+    if said and by == "two_level" and not frame.build.schedule.paired(split.axes):
+        over = ", ".join(f"`{axis}`" for axis in split.axes)
+        raise cannot(f"sum over {over} in two levels", said.span, "write `by = scatter_gather`: only neighbours in "
+                     "pairs along the mesh's last axis have a level of their own")  # fmt: skip
     alone = split.partial is None or split.scaled is None
     if split.own is not None or (split.scaled is not None and alone and by == "scatter_gather"):
         summed = by_columns(split, type_, by, wire, frame)

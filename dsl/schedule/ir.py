@@ -161,6 +161,16 @@ class Schedule:
         return dict(self.mesh) or {"core": 1}
 
     @property
+    def over_all(self) -> tuple[str, ...]:
+        """The mesh axes that tell cores apart, in the mesh's order: those of one core alone do not."""
+        return tuple(name for name, size in self.mesh if size > 1) or tuple(name for name, _ in self.mesh)
+
+    def paired(self, axes: tuple[str, ...]) -> bool:
+        """Whether cores along these mesh axes come in pairs of neighbours: on a chip of two cores, both of them."""
+        last = self.over_all[-1:]
+        return last == axes[-1:] and self.ways(last) % 2 == 0
+
+    @property
     def over_positions(self) -> tuple[str, ...]:
         """The mesh axes over which caches are shared out by positions, in the mesh's order."""
         shard = self.shards.get("position")

@@ -165,6 +165,14 @@ def test_refusals() -> None:
         Cores(mesh, ("b", "a"))
 
 
+def test_pairs() -> None:
+    """They are along the last axis that tells cores apart."""
+    assert Cores((("a", 2), ("b", 1)), ("a",)).paired
+    assert Cores((("a", 1), ("b", 4)), ("b",)).paired
+    assert not Cores((("a", 2), ("b", 4)), ("a",)).paired
+    assert not Cores((("a", 1), ("b", 3)), ("b",)).paired
+
+
 def test_cores() -> None:
     """Peers are all others, the neighbour last; a kernel on one core has no barrier and no id for one."""
     for count, rank in itertools.product((2, 3, 4, 8), (0, 1)):

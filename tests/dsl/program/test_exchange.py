@@ -1,8 +1,12 @@
 """What collectives need, counted by hand."""
 
 import pytest
+from helpers.small import Case, program
 
+from mks.dsl.diagnostics import MksError
 from mks.dsl.program.exchange import BufferNeed, Phase, all_gather, all_reduce, argmax, scatter
+from mks.dsl.program.ir import Program
+from mks.dsl.program.proof import prove
 
 
 def test_direct() -> None:
@@ -63,3 +67,31 @@ def test_refusals(arguments: tuple, text: str) -> None:
     """What cannot be exchanged is refused."""
     with pytest.raises(ValueError, match=text):
         all_reduce(*arguments)
+
+
+def summed(mesh: str, ffn: str, by: str, target: str = "tpu7x 2x2x1") -> Program:
+    """A layer of SmolLM2 whose MLP's sum is over some axes of a mesh."""
+    lines = f"target {target}\ncontext 256\nmesh {mesh}\nshard {ffn} : ffn, vocab\nreduce mlp.h (by = {by})\n"
+    return program(Case("smollm2", 1, lines, 1, (("vocab", 1536),)))
+
+
+@pytest.mark.parametrize("mesh", ["ep = 1, tp = 8", "ep = 8, tp = 1"])
+@pytest.mark.parametrize("by", ["direct", "scatter_gather", "two_level"])
+def test_an_axis_of_one_core(mesh: str, by: str) -> None:
+    """It tells no cores apart, so that collectives over the other axis are over all cores."""
+    name = mesh.partition(" = 8")[0].rpartition(" ")[2]
+    found = summed(mesh, name, by)
+
+    assert prove(found) == []
+    assert {each.axes for each in found.exchanges.values()} == {(name,)}
+
+
+@pytest.mark.parametrize(("mesh", "over", "target"), [
+    ("ep = 2, tp = 4", "ep", "tpu7x 2x2x1"), ("tp = 3", "tp", "v5e 1x3"),
+])  # fmt: skip
+def test_cores_without_neighbours(mesh: str, over: str, target: str) -> None:
+    """Two levels are for pairs along the last axis."""
+    other = "vocab" if "," in mesh else "q_heads"
+    with pytest.raises(MksError, match=f"sum over `{over}` in two levels"):
+        program(Case("smollm2", 1, f"target {target}\ncontext 256\nmesh {mesh}\nshard {over} : ffn\n"
+                     f"shard tp : {other}\nreduce mlp.h (by = two_level)\n"))  # fmt: skip
