@@ -35,7 +35,7 @@ def run_limited(command: Sequence[str], seconds: float, memory: float) -> Spent:
     """Run a command until it ends, or has taken so many seconds or bytes."""
     with TemporaryDirectory(prefix="mks-limited-") as name:
         out, err = Path(name) / "out", Path(name) / "err"
-        begun, stopped = time.perf_counter(), ""
+        begun, stopped, most = time.perf_counter(), "", 0
         with out.open("wb") as said, err.open("wb") as complaint:
             process = subprocess.Popen(command, stdout=said, stderr=complaint)
         try:
@@ -44,8 +44,9 @@ def run_limited(command: Sequence[str], seconds: float, memory: float) -> Spent:
                 wall = time.perf_counter() - begun
                 if pid:
                     break
+                most = max(most, _held(process.pid))
                 if not stopped:
-                    stopped = "time" if wall > seconds else "memory" if _resident(process.pid) > memory else ""
+                    stopped = "time" if wall > seconds else "memory" if most > memory else ""
                     if stopped:
                         process.kill()
                 time.sleep(_EVERY)
@@ -55,15 +56,19 @@ def run_limited(command: Sequence[str], seconds: float, memory: float) -> Spent:
                 process.kill()
                 process.wait()
         return Spent(out.read_text("utf-8", "replace"), err.read_text("utf-8", "replace"), process.returncode, stopped,
-                     wall, usage.ru_utime + usage.ru_stime, _bytes(usage.ru_maxrss))  # fmt: skip
+                     wall, usage.ru_utime + usage.ru_stime, most or _bytes(usage.ru_maxrss))  # fmt: skip
 
 
-def _resident(pid: int) -> int:
-    """Bytes that a process holds in memory; 0 where the system does not tell."""
+def _held(pid: int) -> int:
+    """The most bytes that a process has held in memory so far; 0 where the system does not tell.
+
+    What Linux tells at the end counts the process that started it too, as one begins with the memory of the other.
+    """
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
         return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
 
 
 def _bytes(most: int) -> int:
