@@ -38,7 +38,10 @@ def number(low: float, high: float) -> Callable[[str], float]:
     """A number from `low` to `high`."""
 
     def parse(text: str) -> float:
-        value = float(text)
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
         if not low <= value <= high:
             raise argparse.ArgumentTypeError(f"must be from {low:g} to {high:g}")
         return value
