@@ -32,12 +32,9 @@ def expert_bank(build: Build, place: str, node: m.Experts, slots: int, routes: s
     name = f"experts {place}"
     count = build.shares.weight_shape(weights[products[0][0]])[0]
     build.buffer(name, (slots, layout.rows, WIDTH), "int32", "", node.span)
-    layers = len(build.layers_of(place))
-    build.arrays[f"bank {place}"] = p.Array(
-        f"bank {place}", (layers, count, layout.rows, WIDTH), "int32", "bank", place
-    )
+    layers, array = len(build.layers_of(place)), f"bank {place}"
+    build.arrays[array] = p.Array(array, (layers, count, layout.rows, WIDTH), "int32", "bank", place)
     over, most = sharded_over(build, weights[products[0][0]].shape[0]), min(count, build.rows * top)
-    array = f"bank {place}"
     build.banks[name] = p.Bank(name, place, array, slots, products, layout, routes, count, top, most, over, node.span)
     return build.banks[name]
 

@@ -47,9 +47,8 @@ def by_columns(split: Split, type_: Type, by: str, wire: str, frame: Frame) -> N
     columns = build.shares.scattered(width)
     value = frame.compute(f"own {name}", (columns,), "f32", own)
     result = build.held(f"+{name}", (width,), "f32", frame.place, like.span)
-    build.exchanges[columns_of(name)] = p.Exchange(columns_of(name), "gather", "direct", wire, every, value, "", 0,
-                                                   columns, like.span, (p.Piece(result, 0, columns),))  # fmt: skip
-    frame.ops += [p.Send(columns_of(name)), p.Receive(columns_of(name))]
+    frame.exchange(p.Exchange(columns_of(name), "gather", "direct", wire, every, value, "", 0, columns, like.span,
+                              (p.Piece(result, 0, columns),)))  # fmt: skip
     return frame.local(result, type_, like)
 
 
@@ -68,7 +67,6 @@ def _own_sum(split: Split, type_: Type, name: str, width: int, wire: str, frame:
         total = build.held(f"sum of squares of {name}", (LANES,), "f32", frame.place, norm.span)
         pieces = (p.Piece(result, 0, columns), p.Piece(total, padded(-(-width // build.schedule.cores)), LANES))
         local = normed(local, frame.local(total, type_, node), norm, type_, frame)
-    build.exchanges[name] = p.Exchange(name, "sum", "scatter", wire, split.axes, value, result, 0, width, node.span,
-                                       pieces, beside)  # fmt: skip
-    frame.ops += [p.Send(name), p.Receive(name)]
+    frame.exchange(p.Exchange(name, "sum", "scatter", wire, split.axes, value, result, 0, width, node.span, pieces,
+                              beside))  # fmt: skip
     return local

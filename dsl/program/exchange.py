@@ -122,12 +122,7 @@ def scatter(cores: int, rows: int, width: int, wire: str, beside: int = 0) -> Ex
     """
     _check(cores, rows, width - beside, wire)
     chunk = (rows, padded(-(-(width - beside) // cores)) + beside)
-    buffers = (
-        BufferNeed("outgoing", (cores, *chunk), wire),
-        BufferNeed("partials", (2, cores, *chunk), wire),
-    )
-    phases = (Phase(cores - 1, _size(chunk, wire)),)
-    return Exchange("all_reduce", "scatter", cores, rows, width, wire, buffers, phases, beside)
+    return Exchange("all_reduce", "scatter", cores, rows, width, wire, *_home(cores, chunk, wire), beside)
 
 
 def all_gather(cores: int, rows: int, width: int, wire: str) -> Exchange:
@@ -150,13 +145,7 @@ def merge(cores: int, rows: int, width: int) -> Exchange:
         ValueError: there is nothing to exchange.
     """
     _check(cores, rows, width, "f32")
-    heads = (rows, padded(width))
-    buffers = (
-        BufferNeed("outgoing", (cores, *heads), "f32"),
-        BufferNeed("partials", (2, cores, *heads), "f32"),
-    )
-    phases = (Phase(cores - 1, _size(heads, "f32")),)
-    return Exchange("merge", "scatter", cores, rows, width, "f32", buffers, phases)
+    return Exchange("merge", "scatter", cores, rows, width, "f32", *_home(cores, (rows, padded(width)), "f32"))
 
 
 def argmax(cores: int, rows: int) -> Exchange:
@@ -175,6 +164,12 @@ def argmax(cores: int, rows: int) -> Exchange:
 def padded(width: int) -> int:
     """Columns rounded up to whole lanes."""
     return -(-width // LANES) * LANES
+
+
+def _home(cores: int, share: tuple[int, ...], wire: str) -> tuple[tuple[BufferNeed, ...], tuple[Phase, ...]]:
+    """Each core sends every other its share, which that one alone completes."""
+    buffers = (BufferNeed("outgoing", (cores, *share), wire), BufferNeed("partials", (2, cores, *share), wire))
+    return buffers, (Phase(cores - 1, _size(share, wire)),)
 
 
 def _check(cores: int, rows: int, width: int, wire: str) -> None:

@@ -69,6 +69,15 @@ class Frame:
         for name in [name for name in self.late if name in names]:
             self.ops += self.late.pop(name)
 
+    def exchange(self, made: p.Exchange, late: str | None = None) -> None:
+        """A collective here; it is waited for at once, or where a statement reads the value `late`."""
+        self.build.exchanges[made.name] = made
+        self.ops.append(p.Send(made.name))
+        if late is None:
+            self.ops.append(p.Receive(made.name))
+        else:
+            self.late[late] = [p.Receive(made.name)]
+
     def local(self, name: str, type_: Type, like: Node) -> m.Local:
         """A node that reads a buffer."""
         return m.Local(name, type_, like.span)

@@ -36,8 +36,8 @@ def gather(name: str, queries: tuple[Node, ...], buffers: tuple[str, ...], heads
         pieces.append(p.Piece(buffer, at, heads * width))
         at += heads * width
     over = build.schedule.over_positions
-    _exchange(p.Exchange(f"{name} queries", "gather", "direct", "f32", over, value, "", 0, total, q.span,
-                         tuple(pieces)), frame)  # fmt: skip
+    frame.exchange(p.Exchange(f"{name} queries", "gather", "direct", "f32", over, value, "", 0, total, q.span,
+                              tuple(pieces)))  # fmt: skip
 
 
 def merge(name: str, found: Node, shape: tuple[int, int], call: m.Call, frame: Frame) -> Node:
@@ -47,11 +47,6 @@ def merge(name: str, found: Node, shape: tuple[int, int], call: m.Call, frame: F
     result = build.buffer(f"{name} merged", (build.rows, *whole_lanes(shape)), "f32", frame.place, call.span)
     build.views[result] = p.View(result, 0, shape)
     columns = heads * (whole_lanes((width,))[0] + LANES)
-    _exchange(p.Exchange(result, "merge", "scatter", "f32", build.schedule.over_positions, found.name, result, 0,
-                         columns, call.span), frame)  # fmt: skip
+    frame.exchange(p.Exchange(result, "merge", "scatter", "f32", build.schedule.over_positions, found.name, result, 0,
+                              columns, call.span))  # fmt: skip
     return frame.local(result, call.type, call)
-
-
-def _exchange(made: p.Exchange, frame: Frame) -> None:
-    frame.build.exchanges[made.name] = made
-    frame.ops += [p.Send(made.name), p.Receive(made.name)]

@@ -70,12 +70,8 @@ def _sum(split: Split, type_: Type, by: str, wire: str, frame: Frame) -> Node:
     value = share(name, width, node, frame)
     columns = build.shares.scattered(width) if by == "scatter" else width
     result = build.held(f"+{name}", (columns,), "f32", frame.place, node.span)
-    build.exchanges[name] = p.Exchange(name, "sum", by, wire, split.axes, value, result, 0, width, node.span)
-    frame.ops.append(p.Send(name))
-    if by == "scatter":
-        frame.late[frame.value] = [p.Receive(name)]
-    else:
-        frame.ops.append(p.Receive(name))
+    late = frame.value if by == "scatter" else None
+    frame.exchange(p.Exchange(name, "sum", by, wire, split.axes, value, result, 0, width, node.span), late)
     return frame.local(result, type_, node)
 
 
@@ -89,8 +85,7 @@ def _scaled(split: Split, type_: Type, by: str, wire: str, frame: Frame) -> Node
     total = (len(shares) - 1) * width + LANES
     value = frame.compute(f"share of {name}", (total,), "f32", m.Call("side_by_side", shares, (), (type_,), node.span))
     result = build.buffer(f"sum of {name}", (build.rows, total), "f32", frame.place, node.span)
-    build.exchanges[name] = p.Exchange(name, "sum", by, wire, split.axes, value, result, 0, total, node.span)
-    frame.ops += [p.Send(name), p.Receive(name)]
+    frame.exchange(p.Exchange(name, "sum", by, wire, split.axes, value, result, 0, total, node.span))
     found = []
     for i in range(len(shares)):
         build.views[f"+{name} {i}"] = p.View(result, i * width, (LANES if i == len(shares) - 1 else width,))
@@ -128,8 +123,7 @@ def norm_of_share(call: m.Call, frame: Frame) -> Node:
         f"share of {squares}", (1,), "f32", m.Call("sum_squares", (x,), (), (Type("f32", one),), call.span)
     )
     result = build.held(f"+{squares}", (1,), "f32", frame.place, call.span)
-    build.exchanges[squares] = p.Exchange(squares, "sum", "direct", "f32", axes(frame), value, result, 0, 1, call.span)
-    frame.ops += [p.Send(squares), p.Receive(squares)]
+    frame.exchange(p.Exchange(squares, "sum", "direct", "f32", axes(frame), value, result, 0, 1, call.span))
     total = frame.local(result, Type("f32", one), call)
     options = (*call.options, ("count", number(whole, call)))
     return m.Call("rms_norm_of_share", (x, total, gain), options, call.types, call.span)
