@@ -13,8 +13,10 @@ def ids(text: str) -> tuple[int, ...]:
 
 def natural(text: str) -> int:
     """A whole number, 0 or more."""
-    if not text.strip().isdecimal() or len(text.strip()) > 18:
+    if not text.strip().isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number, 0 or more")
+    if len(text.strip()) > 18:
+        raise argparse.ArgumentTypeError("must have at most 18 digits")
     return int(text)
 
 

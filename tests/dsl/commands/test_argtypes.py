@@ -6,7 +6,7 @@ from argparse import ArgumentTypeError
 
 import pytest
 
-from mks.dsl.commands.argtypes import number
+from mks.dsl.commands.argtypes import natural, number
 
 
 @pytest.mark.parametrize(("text", "why"), [("abc", "'abc' is no number"), ("", "is no number"), ("nan", "must be from"),
@@ -20,3 +20,14 @@ def test_numbers(text: str, why: str) -> None:
 def test_a_number() -> None:
     """Both ends belong to it."""
     assert [number(1, 2)(text) for text in ("1", "1.5", "2")] == [1, 1.5, 2]
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("-1", "no whole number"), ("1e3", "no whole number"), ("", "no whole number"), ("9" * 19, "at most 18 digits"),
+    ("9" * 5000, "at most 18 digits"),
+])  # fmt: skip
+def test_natural(text: str, said: str) -> None:
+    """What is no whole number is told apart from what is too large a one."""
+    with pytest.raises(ArgumentTypeError, match=said):
+        natural(text)
+    assert natural("9" * 18) == 10**18 - 1
