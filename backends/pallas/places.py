@@ -12,8 +12,7 @@ from attrs import frozen
 from ...dsl.model import ir as m
 from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
-from ...dsl.program.reads import fetched
-from ...dsl.report.chance import alone
+from ...dsl.program.reads import chosen_once, fetched
 from ...dsl.source import Span
 from .tape import IDLE, starting
 
@@ -106,7 +105,7 @@ def trips(program: p.Program) -> dict[str, float]:
         if isinstance(op, p.Layers):
             found[LAYERS] = op.stop - op.start
         elif isinstance(op, p.Choice):
-            branch = len(op.bodies) > 1 or not program.always(op)
+            branch = not program.unconditional(op)
             found |= {part_scope(name): program.times(name) for name, _ in op.bodies if branch}
         elif isinstance(op, p.Attend):
             found[tiles_scope(op)] = program.times(place) * _tiles(op, program)
@@ -136,7 +135,7 @@ def small(program: p.Program) -> dict[str, float]:
                     found[next_scope(bank.name)] += times * max(0.0, chosen - bank.slots)
             case p.ExpertDot():
                 bank = program.banks[op.bank]
-                share = alone(bank.count * program.schedule.ways(bank.axes), bank.top, program.rows)
+                share = chosen_once(program, bank)
                 for name, part in zip(ways_scopes(bank.name), (share, 1 - share), strict=True):
                     found[name] += times * fetched(program, bank) * part
             case p.Compute() | p.Put():
@@ -161,7 +160,7 @@ def _mixed(node: m.Call, place: str, program: p.Program) -> float:
     banks = node.args[0]
     if not isinstance(banks, m.Slice):
         return 0.0  # all of them: a loop between constants
-    layers = program.layers_of(place) if program.times(place) > 1 or place in program.instance.model.parts else (None,)
+    layers = program.layers_of(place) if place in program.instance.model.parts else (None,)
     return sum(float(program.instance.number(banks.stop, layer)) for layer in layers)
 
 

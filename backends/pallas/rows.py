@@ -11,7 +11,6 @@ from attrs import evolve, field, frozen
 from jax import lax
 
 from ...dsl.program import ir as p
-from ...dsl.schedule.blocks import room
 from ..reference.states import Arrays, Room, Store, plan
 from . import blocks, sharing
 from .expanded import expanded
@@ -97,7 +96,8 @@ def _cache(program: p.Program, array: p.Array, store: Store, entry: Sharing) -> 
     over = schedule.over_positions
     if not over:
         return _Kept(array, store, evolve(entry, cuts=(*heads, None, None)), store.shape[-2])
-    ways, own = schedule.ways(over), room(schedule.context, schedule.ways(over))
+    ways = schedule.ways(over)
+    own = next(ring.positions for ring in program.caches.values() if array.name in ring.caches)
     places = tuple(i for i, name in enumerate(schedule.axes) if name in over)
     cut = sharing.Cut(places, own, ways * own, 1)
     return _Kept(array, store, evolve(entry, cuts=(*heads, cut, None)), own, ways)

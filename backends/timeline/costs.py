@@ -13,8 +13,8 @@ from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
 from ...dsl.program.exchange import Exchange
 from ...dsl.program.expert_layout import ExpertProduct
+from ...dsl.program.reads import chosen_once
 from ...dsl.program.tiles import ROW_BYTES
-from ...dsl.report.chance import alone
 from .figures import TILE, Machine
 
 SUBLANES, LANES = 8, 128
@@ -77,7 +77,7 @@ def chosen_dot(bank: p.Bank, number: int, program: p.Program, machine: Machine) 
     every = expert_dot(product, program.rows, machine)
     if program.rows == 1 or program.instance.working == "f32" or product.codec.name != "mxfp4":
         return every
-    share = alone(bank.count * program.schedule.ways(bank.axes), bank.top, program.rows)
+    share = chosen_once(program, bank)
     return BRANCH + share * expert_dot(product, 1, machine) + (1 - share) * every
 
 

@@ -38,7 +38,7 @@ def group(place: str, loop: str, always: frozenset[str]) -> Group:
 def always(program: p.Program) -> frozenset[str]:
     """The parts that every layer runs, so that no branch chooses them."""
     choices = [choice for op in program.body if isinstance(op, p.Layers) for choice in op.choices]
-    return frozenset(choice.bodies[0][0] for choice in choices if len(choice.bodies) == 1 and program.always(choice))
+    return frozenset(choice.bodies[0][0] for choice in choices if program.unconditional(choice))
 
 
 def compared(

@@ -339,6 +339,10 @@ class Program:
         names = {name for name, _ in choice.bodies}
         return all(names & set(parts) for parts in self.layer_parts.values())
 
+    def unconditional(self, choice: Choice) -> bool:
+        """Whether there is nothing to choose: one part, which every layer runs."""
+        return len(choice.bodies) == 1 and self.always(choice)
+
     def transfers(self, ring: str) -> list[tuple[str, int | None]]:
         """The products whose matrices pass through a ring, with their layers, in the order of use."""
         loop = self.instance.layer_loop.get("")

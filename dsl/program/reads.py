@@ -6,7 +6,7 @@ from math import prod
 
 from attrs import frozen
 
-from ..report.chance import distinct, largest_group
+from ..report.chance import alone, distinct, largest_group
 from ..schedule.targets import BYTES
 from . import ir as p
 from .tiles import ROW_BYTES
@@ -65,9 +65,13 @@ def own_bytes(program: p.Program, product: p.Product) -> int:
 def fetched(program: p.Program, bank: p.Bank) -> float:
     """Experts that the core with most of them fetches in a layer, as expected were routing uniform."""
     groups = program.schedule.ways(bank.axes)
-    experts = bank.count * groups
-    chosen = distinct(experts, bank.top, program.rows)
-    return largest_group(experts, groups, round(chosen))
+    chosen = distinct(bank.count * groups, bank.top, program.rows)
+    return largest_group(bank.count * groups, groups, round(chosen))
+
+
+def chosen_once(program: p.Program, bank: p.Bank) -> float:
+    """Of the experts that a layer fetches, the part that a single row chose, as expected were routing uniform."""
+    return alone(bank.count * program.schedule.ways(bank.axes), bank.top, program.rows)
 
 
 def reads(program: p.Program) -> tuple[Moved, ...]:

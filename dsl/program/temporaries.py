@@ -76,7 +76,7 @@ def _layers(op: p.Layers, program: p.Program, spills: Spills) -> tuple[float, fl
     """A part that every layer runs belongs to the loop's body; one of several is a branch."""
     own = inside = 0.0
     for choice in op.choices:
-        always = len(choice.bodies) == 1 and program.always(choice)
+        always = program.unconditional(choice)
         for _, body in choice.bodies:
             found = _region(body, program, spills)
             own = max(own, found[0] if always else 0.0)
