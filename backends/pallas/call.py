@@ -11,6 +11,7 @@ import numpy as np
 from attrs import frozen
 from jax import lax
 from jax.experimental import pallas as pl
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.experimental.pallas import tpu as pltpu
 
 from ...dsl.program import ir as p
@@ -185,7 +186,12 @@ def commit(
     if kept:
         after |= _moved(kept, flavour, positions, new, held)
     caches = [name for name in states(program) if program.arrays[name].kind != "state"]
-    return after | {name: _written(held[name], new[f"entry {name}"], positions, program) for name in caches}
+    lies = Layout(major_to_minor=(0, 1, 2, 3, 4))
+    for name in caches:
+        found = _written(held[name], new[f"entry {name}"], positions, program)
+        # Left to itself XLA would write in another order of axes where layers and rows are few, and copy twice.
+        after[name] = found if flavour.interpret else with_layout_constraint(found, lies)
+    return after
 
 
 def _written(cache: jax.Array, entries: jax.Array, positions: jax.Array, program: p.Program) -> jax.Array:
