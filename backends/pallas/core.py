@@ -13,6 +13,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from ...dsl.model import ir as m
+from ...dsl.model.shapes import Poly
 from ...dsl.program import ir as p
 from .peers import Cores, Ref, Scalar
 from .tape import Starts, starting
@@ -63,6 +64,15 @@ class Core:
         if copy is None:
             return self.refs[name]
         return self.refs[name].at[remainder(self.index, copy.slots)]
+
+    def rank(self, axes: tuple[str, ...]) -> Scalar:
+        """This core's place among those that share something out over `axes` of the mesh: not among all cores."""
+        return Cores(self.program.schedule.mesh, axes).rank() if axes else 0
+
+    def first(self, axis: Poly) -> Scalar:
+        """The first entry of an axis that this core has."""
+        shares = self.program.shares
+        return self.rank(shares.over(axis)) // shares.repeats(axis) * shares.length(axis)
 
     def positions(self) -> jax.Array:
         """Each row's position, int32 `[B, 1]`."""

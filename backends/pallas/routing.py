@@ -17,7 +17,7 @@ from .evaluate import evaluate
 from .ops.expert_dot import expert_dot as multiply
 from .ops.route import list_chosen, weight_of
 from .ops.route import route as choose
-from .peers import Cores, Scalar
+from .peers import Scalar
 
 
 def route(op: p.Route, core: Core) -> None:
@@ -33,7 +33,7 @@ def route(op: p.Route, core: Core) -> None:
 
 def _first(bank: p.Bank, core: Core) -> Scalar:
     """The number of this core's first expert."""
-    return Cores(core.program.schedule.mesh, bank.axes).rank() * bank.count if bank.axes else 0
+    return core.rank(bank.axes) * bank.count
 
 
 def experts(op: p.Experts, core: Core, emit: Callable[[Sequence[p.Op], Core], None]) -> None:

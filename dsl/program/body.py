@@ -16,11 +16,10 @@ from .columns import beside_whole
 from .expanded import attend_expanded, is_expanded
 from .experts import expert_matmul, experts, route
 from .frame import Frame, Mark, Ops
-from .partials import axes
 from .products import matmul
 from .sums import complete, norm_of_share, scattered
 from .values import Split, linear, whole
-from .vectors import ROW, is_table
+from .vectors import is_table, row_name
 
 
 def lower_body(build: Build, place: str, statements: tuple[m.Assign | m.Write, ...]) -> Ops:
@@ -227,7 +226,7 @@ def _mix(node: m.Call, frame: Frame) -> Node:
 def _lookup(call: m.Call, frame: Frame) -> Split:
     table, index = call.args
     assert isinstance(table, m.WeightRef)
-    build, name = frame.build, f"{ROW}{table.name}"
+    build = frame.build
     declared = build.schedule.model.weights[table.name]
     share, width = build.shares.weight_shape(declared)
     dtype = build.dtype(declared.type)
@@ -235,15 +234,17 @@ def _lookup(call: m.Call, frame: Frame) -> Split:
         raise cannot("look up rows whose columns are shared out", call.span)
     if not isinstance(index, m.Input):
         raise cannot("look up a row that is not the token's or the position's", call.span)
+    over, name = build.shares.over(declared.shape[0]), row_name(table.name, index.name)
+    if build.shares.repeats(declared.shape[0]) > 1:
+        raise cannot("look up rows of which several cores hold the same", call.span)
     words = -(-width // (256 if dtype == "bf16" else 128)) * 128
     if name not in build.buffers:
         build.buffer(name, (build.rows, 1, words), "int32", "", call.span)
         build.views[name] = p.View(name, 0, (width,))
         build.arrays[f"table {table.name}"] = p.Array(f"table {table.name}", (share, 1, words), "int32", "table")
-    cut = share != build.shares.instance.length(declared.shape[0])
-    frame.ops.append(p.Lookup(f"table {table.name}", index, name, share if cut else None))
+    frame.ops.append(p.Lookup(f"table {table.name}", index, name, share if over else None))
     local = frame.local(name, call.type, call)
-    return Split(local, None, axes(frame)) if cut else whole(local)
+    return Split(local, None, over) if over else whole(local)
 
 
 def _state(ref: m.StateRef, frame: Frame) -> m.StateRef:
