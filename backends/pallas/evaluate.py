@@ -35,7 +35,7 @@ def evaluate(node: m.Node, core: Core) -> Value:
     """A node's value."""
     match node:
         case m.Static():
-            return core.scalar(node)
+            return core.number(node) if node in core.program.scalars else core.scalar(node)
         case m.Local():
             return core.scope[node.name] if node.name in core.scope else read(node.name, core)
         case m.Input():
@@ -88,7 +88,7 @@ def _mix(node: m.Call, core: Core) -> jax.Array:
     assert isinstance(base, m.StateRef)
     ref = core.refs[base.name]
     used: Any = core.scalar(banks.stop) if isinstance(banks, m.Slice) else ref.shape[0]
-    eps = float(core.program.instance.number(node.options[0][1]))
+    eps = core.number(node.options[0][1])
     scope = bank_scope(core.place)
     return mix(ref, evaluate(x, core), evaluate(folded, core), eps=eps, used=used, scope=scope)
 

@@ -165,11 +165,11 @@ def product(build: Build, place: str, members: tuple[str, ...], operand: str | N
     return made
 
 
-def layer_scalar(build: Build, static: m.Static) -> None:
+def layer_scalar(build: Build, static: m.Static, *, table: bool = True) -> None:
     """A number that depends on the layer is known from a table, if it differs."""
     if static.depends - {"layer"}:
         raise cannot("a number that depends on the row", static.span)
-    if static not in build.scalars and static.depends:
+    if static not in build.scalars and static.depends and table:
         build.scalars[static] = build.shares.instance.by_layer(static)
 
 

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from helpers.cases import Case
-from helpers.kernels import Outcome, run
+from helpers.kernels import run, wrong
 from helpers.toys import DELTA, DENSE, MOE
 
 MESH = "target v5e 2x2\ncontext 512\nmesh a = 2, b = 2\n"
@@ -44,22 +43,6 @@ DRAWN = {
     for make, text, layers in ((dense, DENSE, 1), (delta, DELTA, 2), (moe, MOE, 1))
     for turn in range(4)
 }  # fmt: skip
-
-
-def wrong(outcome: Outcome) -> list[str]:
-    """What is not as the reference has it: each step's logits, ids and states."""
-    if isinstance(outcome, str):
-        return [outcome]
-    found = []
-    for i, step in enumerate(outcome):
-        if np.abs(step.logits - step.wanted).max() > 2e-5 * np.abs(step.wanted).max():
-            found.append(f"logits of step {i}")
-        if (step.ids != step.wanted.argmax(-1)).any():
-            found.append(f"ids of step {i}")
-        for name, value in step.states.items():
-            if np.abs(value - step.wanted_states[name]).max() > 2e-5:
-                found.append(f"{name} after step {i}")
-    return found
 
 
 def test_shares_over_some_axes() -> None:
