@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from mks.dsl.compile import check_source
 from mks.dsl.diagnostics import Diagnostic, MksError
@@ -49,17 +49,18 @@ class Drawn:
     consecutive: bool
     working: str
     cores: int
-    tokens: tuple[int, ...]
-    positions: tuple[int, ...]
-    constructs: frozenset[str]
+    tokens: tuple[int, ...] = field(converter=tuple)
+    positions: tuple[int, ...] = field(converter=tuple)
+    constructs: frozenset[str] = field(default=frozenset(), converter=frozenset)
 
     def open(self) -> Opened | tuple[Diagnostic, ...]:
         """The checker's schedule and model, or what is wrong with them."""
-        found = check_source(Source(f"{NAME}{self.seed}.mks", self.text))
-        schedule = found.schedules.get((NAME, NAME))
+        found = check_source(Source(f"drawn{self.seed}.mks", self.text))
+        (key,) = found.own_schedules
+        schedule = found.schedules[key]
         if found.failed or schedule is None:
             return tuple(d for d in found.diagnostics if d.severity == "error")
-        return Opened(schedule, evolve(found.instances[NAME], working=self.working), self.rows, self.consecutive)
+        return Opened(schedule, evolve(found.instances[key[0]], working=self.working), self.rows, self.consecutive)
 
     def lowered(self, *, traced: bool = False) -> Program | tuple[Diagnostic, ...]:
         """The Program, or what the checker or lowering refuses."""
