@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from ..diagnostics import Diagnostic, Label, Sink, did_you_mean, ordered
+from ..diagnostics import Diagnostic, Label, Sink, did_you_mean, told
 from ..render import as_json, render_all, style_for, summary
 from ..source import Source, Span
 from ..text.files import decode_source, read_source
@@ -19,6 +19,7 @@ from .sizes import add_sizes
 if TYPE_CHECKING:
     from ..compile import Definition
     from ..model.instance import Instance
+    from ..program.lowered import Lowered
     from ..schedule.ir import Schedule
 
 EXAMPLES = """\
@@ -84,13 +85,14 @@ def check(args: argparse.Namespace) -> int:
         answer.found.append(source)
     else:
         examine(source, args, answer)
-    found = ordered(answer.found)
+    found = told(answer.found)
     if args.json:
         said = {"file": args.file, "diagnostics": [as_json(d) for d in found], "schedules": answer.schedules}
         print(json.dumps(said, indent=2))
         return answer.status
+    faults = [d for d in found if d.severity != "note"]
     print(render_all(found, style_for(sys.stdout)), end="")
-    print("\n\n".join([*answer.texts, *([] if found else [f"{args.file}: {summary(found)}"])]))
+    print("\n\n".join([*answer.texts, *([] if faults else [f"{args.file}: {summary(found)}"])]))
     return answer.status
 
 
@@ -104,6 +106,8 @@ def examine(source: Source, args: argparse.Namespace, answer: Answer) -> None:
     made = resolved(source, args, answer.found)
     if made is None:
         return
+    from ..program.effects import check_program
+
     definition, instances = made
     for key in definition.own_schedules:
         schedule, instance = definition.schedules.get(key), instances.get(key[0])
@@ -115,8 +119,9 @@ def examine(source: Source, args: argparse.Namespace, answer: Answer) -> None:
             if why:
                 _inapplicable(schedule, why, answer)
                 continue
-            _report(schedule, instance, answer, args.compile)
-            _program(schedule, instance, resized, answer)
+            lowered = _report(schedule, instance, answer, args.compile)
+            # A line without effect is one only at the text's own sizes.
+            answer.found.extend(check_program(schedule, instance, lines=not resized, lowered=lowered))
     if answer.schedules or answer.status or not (args.schedule or args.target):
         return
     if args.schedule:
@@ -164,22 +169,20 @@ def _inapplicable(schedule: Schedule, why: list[str], answer: Answer) -> None:
     answer.schedules.append({"name": schedule.name, "model": schedule.model.name, "not_applicable": why})
 
 
-def _report(schedule: Schedule, instance: Instance, answer: Answer, compile_: bool) -> None:
-    """A schedule's figures."""
+def _report(schedule: Schedule, instance: Instance, answer: Answer, compile_: bool) -> Lowered:
+    """A schedule's figures; its Programs."""
+    from ..program.lowered import lower_all
     from ..report import report
-    from .compiled import compiled
 
-    sink = Sink(answer.found)
-    made = report.report(schedule, instance, sink, compiled(schedule, instance, answer.found) if compile_ else None)
+    lowered, measured = lower_all(schedule, instance), None
+    if compile_:
+        from .compiled import compiled
+
+        measured = compiled(schedule, lowered, answer.found)
+    made = report.report(schedule, instance, Sink(answer.found), measured, lowered)
     answer.texts.append(report.as_text(made))
     answer.schedules.append(report.as_json(made))
-
-
-def _program(schedule: Schedule, instance: Instance, resized: bool, answer: Answer) -> None:
-    """What lowering finds; a line without effect is one only at the text's own sizes."""
-    from ..program.effects import check_program
-
-    answer.found.extend(check_program(schedule, instance, lines=not resized))
+    return lowered
 
 
 def misfits(schedule: Schedule, instance: Instance) -> list[str]:

@@ -14,10 +14,9 @@ from ..source import Span
 from .traffic import Traffic
 
 
-def estimate(shares: Shares, rows: int, counts: Traffic) -> Bill:
-    """The bill at one number of rows (the largest span's rows, if that is more); HBM is what `counts` holds."""
-    schedule = shares.schedule
-    tokens = max(rows, max(schedule.spans))
+def estimate(shares: Shares, counts: Traffic) -> Bill:
+    """The bill of a pass; HBM is what its `counts` hold."""
+    schedule, tokens, rows = shares.schedule, counts.of.tokens, counts.of.sequences
     facts = shares.facts
     lines: list[Line] = []
 
@@ -54,8 +53,9 @@ def estimate(shares: Shares, rows: int, counts: Traffic) -> Bill:
     add("collectives", sum(_message(r, shares, facts, tokens) for r in schedule.reduces), "two sets of slots", None)
     lines.sort(key=lambda line: -line.bytes)
     target = schedule.target
-    return Bill(rows, tuple(lines), (), (), (), counts.held, int(target.vmem.value), int(target.smem.value),
-                int(target.hbm.value), estimated=True)  # fmt: skip
+    return Bill(tokens, tuple(lines), (), (), (), counts.held, int(target.vmem.value), int(target.smem.value),
+                int(target.hbm.value), estimated=True,
+                consecutive=counts.of.consecutive)  # fmt: skip
 
 
 def _expert_bytes(shares: Shares, facts: Facts, part: str) -> int:

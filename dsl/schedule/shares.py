@@ -65,6 +65,16 @@ class Shares:
 
         A split product's rows are cut further, and so are the columns that contract a value left scattered.
         """
+        found = self._weight_shapes.get(weight.name)
+        if found is None:
+            found = self._weight_shapes[weight.name] = self._weight_shape(weight)
+        return found
+
+    @cached_property
+    def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {}
+
+    def _weight_shape(self, weight: m.Weight) -> tuple[int, ...]:
         shape = self.shape(weight.shape)
         if weight.name in self._of_experts:
             experts = str(weight.shape[0])

@@ -132,7 +132,7 @@ def _compile(args: argparse.Namespace) -> None:
     steps: list[tuple[Path, Program, dict[str, Any]]] = []
     for rows in schedule.rows:
         at = time.perf_counter()
-        program = lower_fitting(schedule, instance, rows, consecutive=args.span is not None)
+        program = lower_fitting(schedule, instance, rows, consecutive=(args.span or 1) > 1)
         spent = time.perf_counter() - at
         with working(f"Compiling {schedule.model.name} for {schedule.target.name}, rows {rows}"):
             # What follows takes a while to import, and what is wrong with a definition is said before.
