@@ -67,7 +67,7 @@ def test_padding_is_reported() -> None:
         "smollm2", ("  target v5e 1x1\n", "  target v5e 1x2\n  mesh tp = 2\n  shard tp : q_heads, kv_heads\n")
     )
     assert [d.code for d in odd.diagnostics] == ["E213"]
-    three = ("  target v5e 1x1\n", "  target v5e 5x1\n  mesh tp = 5\n  shard tp : ffn\n")
+    three = ("  target v5e 1x1\n", "  target v5p 1x1x5\n  mesh tp = 5\n  shard tp : ffn\n")
     found = changed("smollm2", three)
     (schedule,) = found.schedules.values()
     assert schedule is not None
