@@ -125,8 +125,8 @@ def _check_tiles(ring: p.CacheRing, build: Build, span: Span) -> None:
     most = MOST_TILES * ring.tile * max(1, schedule.ways(ring.axes))
     longer = ring.tile * -(-ring.tiles // MOST_TILES)
     raise MksError([Diagnostic(
-        "E218", f"`{schedule.name}` has {ring.tiles} tiles of {ring.tile} positions in a context of {schedule.context}; "
-        f"a list of tiles counts {MOST_TILES}", Label(span),
+        "E218", f"`{schedule.name}` has {ring.tiles} tiles of {ring.tile} positions in a context of "
+        f"{schedule.context}; a list of tiles counts {MOST_TILES}", Label(span),
         helps=(f"write `tile = {longer} tokens`, or a context of {most} at most",))])  # fmt: skip
 
 

@@ -41,7 +41,8 @@ def estimate(shares: Shares, counts: Traffic) -> Bill:
         slots = (prefetch and prefetch.slots) or TILE_SLOTS
         tile = (prefetch and prefetch.tile) or TILE_TOKENS
         caches = [s for s in schedule.model.states.values() if s.part == part and s.kind == "cache"]
-        one = sum(padded_bytes((tile, shares.state_bytes(s) // BYTES[s.type.dtype]), s.type.dtype) for s in caches)
+        kinds = [(s, shares.instance.dtype(s.type)) for s in caches]
+        one = sum(padded_bytes((tile, shares.state_bytes(s) // BYTES[kind]), kind) for s, kind in kinds)
         add(f"cache tiles of {part}", slots * one, f"{slots} x {tile} positions", span_of(prefetch))
         prefetch = early.get(("state", part))
         one, sets = _state_bytes(shares, part), 1 if prefetch is None else 2
@@ -71,8 +72,8 @@ def _unstreamed(shares: Shares, facts: Facts) -> int:
 
 
 def _state_bytes(shares: Shares, part: str) -> int:
-    return sum(padded_bytes(shares.shape(s.type.shape), s.type.dtype) for s in shares.schedule.model.states.values()
-               if s.part == part and s.kind == "state")  # fmt: skip
+    states = [s for s in shares.schedule.model.states.values() if s.part == part and s.kind == "state"]
+    return sum(padded_bytes(shares.shape(s.type.shape), shares.instance.dtype(s.type)) for s in states)
 
 
 def _vectors(shares: Shares) -> int:

@@ -76,14 +76,15 @@ _SMEM = Figure(1 << 20, _TPU_INFO)
 targets: dict[str, Target] = {
     row.name: row
     for row in (
-        Target("v5e", 1, 2, Figure(256, _CLOUD), Figure(16 * _GIB, _CLOUD), Figure(819e9, _CLOUD), Figure(128 << 20, _AOT), _SMEM,
-               Figure(197e12, _CLOUD)),
-        Target("v5p", 1, 3, Figure(8960, _CLOUD), Figure(95 * _GIB, _CLOUD), Figure(2765e9, _CLOUD), Figure(67_043_328, _AOT), _SMEM,
-               Figure(459e12 / 2, _CLOUD), "a chip's two cores are one device; a kernel runs on one of them"),
-        Target("v6e", 1, 2, Figure(256, _CLOUD), Figure(32 * _GIB, _CLOUD), Figure(1638e9, _CLOUD), Figure(134_152_192, _AOT), _SMEM,
-               Figure(918e12, _CLOUD)),
-        Target("tpu7x", 2, 3, Figure(9216, _CLOUD), Figure(101_724_453_888, _CORE), Figure(3.2e12, _CORE), Figure(67_043_328, _AOT), _SMEM,
-               Figure(2307e12 / 2, _CLOUD)),
+        Target("v5e", 1, 2, Figure(256, _CLOUD), Figure(16 * _GIB, _CLOUD), Figure(819e9, _CLOUD),
+               Figure(128 << 20, _AOT), _SMEM, Figure(197e12, _CLOUD)),
+        Target("v5p", 1, 3, Figure(8960, _CLOUD), Figure(95 * _GIB, _CLOUD), Figure(2765e9, _CLOUD),
+               Figure(67_043_328, _AOT), _SMEM, Figure(459e12 / 2, _CLOUD),
+               "a chip's two cores are one device; a kernel runs on one of them"),
+        Target("v6e", 1, 2, Figure(256, _CLOUD), Figure(32 * _GIB, _CLOUD), Figure(1638e9, _CLOUD),
+               Figure(134_152_192, _AOT), _SMEM, Figure(918e12, _CLOUD)),
+        Target("tpu7x", 2, 3, Figure(9216, _CLOUD), Figure(101_724_453_888, _CORE), Figure(3.2e12, _CORE),
+               Figure(67_043_328, _AOT), _SMEM, Figure(2307e12 / 2, _CLOUD)),
     )
 }  # fmt: skip
 
