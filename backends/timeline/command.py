@@ -27,8 +27,8 @@ How sums are completed and travel is numerics: read those lines before you use t
 """
 EXAMPLES = """\
 examples:
-  mks tune models/qwen38.mks --schedule ironwood4
-  mks tune models/qwen38.mks --rows 1 --position 1024 --json
+  mks tune qwen38 --schedule ironwood4
+  mks tune qwen38 --rows 1 --position 1024 --json
 
 exit status: 0 fine, 1 errors, 2 wrong usage
 """
@@ -58,8 +58,8 @@ def main(argv: list[str]) -> int:
 
 def _tuned(args: argparse.Namespace, found: list[Diagnostic]) -> list[dict[str, Any]]:
     source = given(args.file)
-    if isinstance(source, Diagnostic):
-        found.append(source)
+    if isinstance(source, list):
+        found += source
         return []
     made = resolved(source, args, found)
     if made is None or any(d.severity == "error" for d in found):

@@ -31,11 +31,11 @@ each has a file, with the schedule and the rows added to its name.
 GROUP = "mks.timelines"
 EXAMPLES = """\
 examples:
-  mks plan models/qwen38.mks --rows 1
-  mks plan models/qwen38.mks --schedule ironwood4 --rows 8 --json
-  mks plan models/qwen38.mks --rows 1 --time --position 1024
-  mks plan models/smollm2.mks --size layers=2
-  mks plan models/kimi_k3.mks --rows 8 --svg kimi.svg --html kimi.html --trace kimi.json
+  mks plan qwen38 --rows 1
+  mks plan qwen38 --schedule ironwood4 --rows 8 --json
+  mks plan qwen38 --rows 1 --time --position 1024
+  mks plan smollm2 --size layers=2
+  mks plan kimi_k3 --rows 8 --svg kimi.svg --html kimi.html --trace kimi.json
 
 exit status: 0 fine, 1 errors, 2 wrong usage
 """
@@ -64,8 +64,8 @@ def plan(args: argparse.Namespace) -> int:
     """Lower, print, and return the exit status; diagnostics of the text go to the standard error stream."""
     source, found = given(args.file), []
     programs: list[Program] = []
-    if isinstance(source, Diagnostic):
-        found.append(source)
+    if isinstance(source, list):
+        found += source
     else:
         made = resolved(source, args, found)
         if made is not None and not _failed(found):
@@ -123,7 +123,7 @@ def lowered(
             continue
         rows = [n for n in schedule.rows if args.rows in (None, n)]
         chosen = chosen or bool(rows)
-        resized = instance is not definition.instances[key[0]]
+        resized = instance.values != definition.instances[key[0]].values
         if resized and (why := misfits(schedule, instance)):
             found.append(Diagnostic("E213", f"`{schedule.name}` is not applicable at these sizes", notes=tuple(why)))
             continue

@@ -17,7 +17,7 @@ from .shapes import Atom, Poly
 
 def resolve(declared: s.Model, targets: dict[str, m.Model], damaged: frozenset[str], sink: Sink) -> m.Model:
     """The Model, as far as it goes; what is wrong goes to `sink`. `targets` are the models it may draft."""
-    world = World(sink, damaged)
+    world = World(sink, damaged, declared)
     top = Scope(world, None, inputs=frozenset({"token", "position"}))
     parts: dict[str, s.Part] = {}
     for item in declared.items:
