@@ -26,7 +26,7 @@ class World:
 
     sink: Sink
     damaged: frozenset[str]
-    declared: s.Model
+    declared: s.Model | None = None
     sizes: dict[str, m.Size] = field(factory=dict)
     lists: dict[str, m.LayerList] = field(factory=dict)
     functions: dict[str, s.Function] = field(factory=dict)
@@ -41,7 +41,7 @@ class World:
 
     def uses(self, function: str) -> list[Span]:
         """All calls of a function in the model's text."""
-        found, pending = [], [self.declared]
+        found, pending = [], [self.declared] if self.declared is not None else []
         while pending:
             item: Any = pending.pop()
             if isinstance(item, tuple):
