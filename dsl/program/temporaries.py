@@ -16,9 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
+from math import prod
 
 from attrs import frozen
 
+from ..model import ir as m
+from ..model.expressions import walk
 from . import ir as p
 from .attention import ATTENDED
 from .work import rooms
@@ -27,6 +30,8 @@ REGISTER = 4096
 _LANES, _SUBLANES = 128, 8
 _FREE, _FULL = 64, 640  # registers of a bf16 matrix that stay registers, and those of the largest transfer
 _REGISTERS_OF_ROW = 4  # of a tape
+_LEVELS = 2  # of regions in each other that spill much of a kind
+_ONE_ROW = 0.3  # of what values of several rows spill
 _SEEN = 48  # registers of running softmaxes that are as bad as any number of them
 
 
@@ -35,7 +40,8 @@ class Spills:
     """Registers that a target spills: in any kernel; in a region, of a product of bf16 and f32.
 
     `tile`, `heads` and `state` are for each register that a tile of the keys, what heads have seen of it, and the
-    states of all heads of the delta rule fill; `route` for each row that chooses experts.
+    states of all heads of the delta rule fill; `route` for each row that chooses experts; `value` for each register of
+    a statement's largest value above `kept`.
     """
 
     always: float
@@ -45,20 +51,26 @@ class Spills:
     heads: float
     state: float
     route: float
+    value: float
+    kept: int
 
 
 _BY_TARGET = {
-    "v5e": Spills(60, 10, 25, 0.25, 1.5, 1.2, 3),
-    "v5p": Spills(60, 10, 25, 0.25, 1.5, 1.2, 3),
-    "v6e": Spills(70, 50, 40, 0.3, 3, 1.2, 3),
-    "tpu7x": Spills(55, 55, 120, 0.2, 4.5, 1.15, 4),
+    "v5e": Spills(60, 10, 35, 0.25, 1.5, 1.2, 3, 1.6, 40),
+    "v5p": Spills(60, 10, 35, 0.25, 1.5, 1.2, 3, 1.6, 40),
+    "v6e": Spills(70, 50, 40, 0.3, 3, 1.2, 3, 1.9, 40),
+    "tpu7x": Spills(55, 55, 120, 0.2, 3.5, 1.4, 4, 1.6, 44),
 }
 
 
 def temporaries(program: p.Program) -> int:
     """Bytes, at least what the compiler takes."""
     spills = _BY_TARGET[program.schedule.target.name]
-    return round(spills.always + _region(program.body, program, spills).total) * REGISTER
+    products, values, others = _region(program.body, program, spills).path
+    products = min(products, max(_LEVELS * spills.f32, 2 * _LEVELS * spills.bf16))
+    computed = (op for op in every(program.body) if isinstance(op, p.Compute))
+    values = min(values, _LEVELS * max((_of_values(op, program, spills) for op in computed), default=0.0))
+    return round(spills.always + products + values + others) * REGISTER
 
 
 def every(ops: tuple[p.Op, ...]) -> Iterator[p.Op]:
@@ -75,22 +87,27 @@ def every(ops: tuple[p.Op, ...]) -> Iterator[p.Op]:
 
 @frozen
 class _Region:
-    """Registers of a region's largest product, choice of experts and state, and of the worst region inside."""
+    """Registers of a region's largest product, value, choice and state.
+
+    `inside` are those of the worst region inside and of what that has inside: products, values, and all else.
+    """
 
     product: float = 0.0
+    value: float = 0.0
     route: float = 0.0
     state: float = 0.0
-    inside: float = 0.0
+    inside: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     @property
-    def total(self) -> float:
-        """All that is spilled while the worst region inside runs."""
-        return self.product + self.route + self.state + self.inside
+    def path(self) -> tuple[float, float, float]:
+        """What is spilled while the worst region inside runs: products, values, and all else."""
+        products, values, others = self.inside
+        return self.product + products, self.value + values, self.route + self.state + others
 
     def beside(self, other: _Region) -> _Region:
         """What both take in one region, one after the other."""
-        return _Region(max(self.product, other.product), max(self.route, other.route), max(self.state, other.state),
-                       max(self.inside, other.inside))  # fmt: skip
+        return _Region(max(self.product, other.product), max(self.value, other.value), max(self.route, other.route),
+                       max(self.state, other.state), max(self.inside, other.inside, key=sum))  # fmt: skip
 
 
 def _region(ops: tuple[p.Op, ...], program: p.Program, spills: Spills) -> _Region:
@@ -104,14 +121,17 @@ def _of(op: p.Op, program: p.Program, spills: Spills) -> _Region:
         case p.Route():
             return _Region(route=spills.route * program.rows)
         case p.Attend():
-            return _Region(inside=_of_attention(op, program, spills))
+            return _Region(inside=(0.0, 0.0, _of_attention(op, program, spills)))
         case p.Compute():
+            value = _of_values(op, program, spills)
             state = spills.state * _of_states(op, program)
-            return _Region(inside=state) if program.rows > 1 else _Region(state=state)  # a loop over rows, or none
+            if program.rows == 1:
+                return _Region(value=value, state=state)
+            return _Region(value=value, inside=(0.0, 0.0, state))  # a loop over rows
         case p.Repeat() | p.Experts():
-            return _Region(inside=_region(op.body, program, spills).total)
+            return _Region(inside=_region(op.body, program, spills).path)
         case p.Layers():
-            return _Region(inside=reduce(_Region.beside, _choices(op, program, spills), _Region()).total)
+            return _Region(inside=reduce(_Region.beside, _choices(op, program, spills), _Region()).path)
     return _Region()
 
 
@@ -120,7 +140,7 @@ def _choices(op: p.Layers, program: p.Program, spills: Spills) -> Iterator[_Regi
     for choice in op.choices:
         for _, body in choice.bodies:
             found = _region(body, program, spills)
-            yield found if program.unconditional(choice) else _Region(inside=found.total)
+            yield found if program.unconditional(choice) else _Region(inside=found.path)
 
 
 def _of_product(op: p.Dot | p.ExpertDot, program: p.Program, spills: Spills) -> float:
@@ -144,6 +164,16 @@ def _of_attention(op: p.Attend, program: p.Program, spills: Spills) -> float:
     seeing = result.shape[1] * (program.rows if program.consecutive and not ring.axes else 1)
     running = _registers(seeing, result.shape[2]) + _registers(seeing, positions) + 2 * _registers(seeing, 1)
     return spills.tile * of_tile + spills.heads * min(running, _SEEN) * (3 - words)
+
+
+def _of_values(op: p.Compute, program: p.Program, spills: Spills) -> float:
+    """For the largest value that a statement makes."""
+    found = 0
+    for node in walk(op.node):
+        if not isinstance(node, m.Static | m.StateRef | m.Slice | m.WeightRef) and isinstance(node.type, m.Type):
+            shape = (program.rows, *program.shares.shape(node.type.shape))
+            found = max(found, prod(shape[:-2]) * _registers(*shape[-2:]) if len(shape) > 1 else 0)
+    return spills.value * max(0, found - spills.kept) * (1.0 if program.rows > 1 else _ONE_ROW)
 
 
 def _of_states(op: p.Compute, program: p.Program) -> int:
