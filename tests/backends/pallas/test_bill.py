@@ -128,17 +128,15 @@ def test_small_ones(model: str, taps: int, working: str) -> None:
 
 def test_what_is_refused_by_more_than_the_band_does_not_compile() -> None:
     """Random schedules with rings that are too deep."""
-    deep = evolve(FULL, slots=(30, 40, 60))
-    refused = 0
-    for seed in range(6000, 6012):
+    deep, refused = evolve(FULL, slots=(40, 60)), 0
+    for seed in range(6000, 6020):
         program = draw(seed, deep).lowered()
-        if not isinstance(program, p.Program):
-            continue
-        found = bill(program)
-        if found.total > found.limit * (1 + BAND):
+        if isinstance(program, p.Program) and not bill(program).in_band and bill(program).total > bill(program).limit:
             assert measured(program).code == "E503", seed
             refused += 1
-    assert refused
+        if refused == 4:
+            return
+    raise AssertionError(f"only {refused} are refused")
 
 
 @pytest.mark.slow
