@@ -249,11 +249,17 @@ def _unsharded(
 def none_chosen(definition: Definition, file: str, *asked: str) -> Diagnostic:
     """E008: what was asked for, and what there is."""
     made = [definition.schedules.get(key) for key in definition.own_schedules]
-    known = [f"`{x.name}` for {x.target.name}, rows {', '.join(map(str, x.rows))}" for x in made if x is not None]
+    known = [f"`{x.name}` for {x.target.name}, rows {', '.join(map(str, x.rows))}{_spans(x)}"
+             for x in made if x is not None]  # fmt: skip
     if not known:
         return Diagnostic("E008", f"{file} has no schedule", notes=("`target` and `context` alone are a complete one",))
     notes = (f"schedules: {'; '.join(known)}",)
     return Diagnostic("E008", f"no schedule of {file} matches {' and '.join(f'`{x}`' for x in asked)}", notes=notes)
+
+
+def _spans(schedule: Schedule) -> str:
+    spans = [str(each.tokens) for each in schedule.passes if each.consecutive]
+    return f", span {', '.join(spans)}" if spans else ""
 
 
 def read_config(path: Path) -> dict[str, Any] | Diagnostic:

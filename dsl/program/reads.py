@@ -87,7 +87,7 @@ def reads(program: p.Program) -> tuple[Moved, ...]:
         Moved("padding of experts", round(sum(_experts(program, bank, padding=True) for bank in banks))),
         Moved("vectors", kept(arrays, "vectors")),
         Moved("rows of tables", sum(program.rows * times * array_bytes(a) // a.shape[0] for a, times in looked_up)),
-        Moved("states", kept(arrays, "state")),
+        Moved("states", kept(arrays, "state") // kept_after(program)),
         Moved("caches", caches - unused),
         Moved("padding of caches", unused),
     )
@@ -104,6 +104,11 @@ def writes(program: p.Program) -> tuple[Moved, ...]:
     kinds = {"states": "state", "entries of caches": "entry", "logits": "logits"}
     found = (Moved(name, kept(program.outputs, kind)) for name, kind in kinds.items())
     return tuple(line for line in found if line.bytes)
+
+
+def kept_after(program: p.Program) -> int:
+    """Of consecutive tokens a state is kept after each, and read after one of them."""
+    return program.rows if program.consecutive else 1
 
 
 def kept(arrays: dict[str, p.Array], kind: str) -> int:
