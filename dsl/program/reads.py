@@ -134,6 +134,14 @@ def _entry_width(program: p.Program, cache: str) -> int:
     return program.shares.shape(program.instance.model.states[cache].type.shape)[-1]
 
 
+def read_arrays(program: p.Program) -> frozenset[str]:
+    """The arrays in HBM that a step reads by their names; latents of which expanded keys were made are not among them."""
+    found = {program.copies[op.copy].array for op, _ in runs(program) if isinstance(op, p.Load)}
+    found |= {op.table for op, _ in runs(program) if isinstance(op, p.Lookup)}
+    found |= {bank.array for bank in program.banks.values()}
+    return frozenset(found | {name for ring in program.caches.values() for name in ring.caches})
+
+
 def runs(program: p.Program) -> list[tuple[p.Op, int]]:
     """Every op with how many times a step runs it."""
     return _runs(program.body, 1, program)
