@@ -42,6 +42,7 @@ class _Values:
     overrides: Mapping[str, Value]
     adopt: bool
     sink: Sink
+    adopting: str
     known: dict[str, Value] = field(factory=dict)
     open: list[str] = field(factory=list)
 
@@ -146,7 +147,7 @@ class _Values:
             elif isinstance(found, bool) or not isinstance(found, int | float) or found != mine:
                 self.sink.report(
                     "E410", f"the config says `{size.keys[0]}` = {found!r}; here `{size.name}` is {_show(mine)}",
-                    size.span, helps=("`--sizes config` takes the sizes from the config",))  # fmt: skip
+                    size.span, helps=(f"`{self.adopting}` takes the sizes from the config",))  # fmt: skip
         for declared in self.model.lists.values():
             if not declared.keys or declared.name in self.overrides:
                 continue
@@ -156,7 +157,7 @@ class _Values:
                 self.sink.report(
                     "E410", f"the config's `{declared.keys[0]}` is not what `{declared.name}` lists", declared.span,
                     notes=(f"config: {_numbers(found, declared.where)}", f"definition: {mine}"),
-                    helps=("`--sizes config` takes the sizes from the config",))  # fmt: skip
+                    helps=(f"`{self.adopting}` takes the sizes from the config",))  # fmt: skip
 
     def guard(self) -> None:
         """Report every `require` that the config does not meet."""
@@ -207,14 +208,16 @@ def instantiate(
     overrides: Mapping[str, Value] | None = None,
     adopt: bool = False,
     working: str = "bf16",
+    adopting: str = "--sizes config",
 ) -> tuple[Instance | None, list[Diagnostic]]:
     """An instance, or what stands in its way.
 
     `overrides` win over everything. With `adopt` the config's values are taken, otherwise they must be the
-    definition's own. `require` guards are checked whenever there is a config.
+    definition's own; `adopting` is the option by which the command at hand adopts. `require` guards are checked
+    whenever there is a config.
     """
     sink = Sink()
-    values = _Values(model, config, overrides or {}, adopt, sink)
+    values = _Values(model, config, overrides or {}, adopt, sink, adopting)
     for name in overrides or {}:
         if name not in values:
             known = [*model.sizes, *model.lists]

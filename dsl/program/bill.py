@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attrs import field, frozen
 
+from ..schedule.ir import Pass
 from ..schedule.targets import padded_bytes
 from ..source import Span
 from . import ir as p
@@ -47,6 +48,12 @@ class Bill:
     smem_limit: int
     hbm_limit: int
     estimated: bool = False
+    consecutive: bool = False
+
+    @property
+    def of(self) -> Pass:
+        """The pass that it is of."""
+        return Pass(self.rows, self.consecutive)
 
     @property
     def total(self) -> int:
@@ -86,7 +93,7 @@ def bill(program: p.Program) -> Bill:
     vmem = [*_buffers(program), *_rings(program), *_exchanges(program), _columns(program), spilled]
     return Bill(program.rows, _sorted(vmem), _sorted(_passing(program)), _sorted(_smem(program)),
                 tuple(_semaphores(program)), _sorted(_hbm(program)), int(target.vmem.value), int(target.smem.value),
-                int(target.hbm.value))  # fmt: skip
+                int(target.hbm.value), consecutive=program.consecutive)  # fmt: skip
 
 
 def _sorted(lines: list[Line]) -> tuple[Line, ...]:
@@ -156,9 +163,9 @@ def _smem(program: p.Program) -> list[Line]:
     count, places = (2, 1) if layers is None else (layers.stop - layers.start + 2, len(layers.choices))
     found = [Line("tokens, positions", 2 * _list(program.rows), f"2 x [{program.rows}]"),
              Line("table of layers", _up(count, 8) * _list(2 * places), f"[{count}, {2 * places}]")]  # fmt: skip
-    if program.scalars:
-        width = len(program.scalars)
-        found.append(Line("numbers by layer", _up(count, 8) * _list(width), f"[{count}, {width}]"))
+    for name, some in (("numbers by layer", program.whole_scalars), ("fractions by layer", program.real_scalars)):
+        if some:
+            found.append(Line(name, _up(count, 8) * _list(len(some)), f"[{count}, {len(some)}]"))
     for bank in program.banks.values():
         found.append(Line(f"list of {bank.name}", _list(bank.most + 1), f"[{bank.most + 1}]", bank.part))
     for ring in program.rings.values():

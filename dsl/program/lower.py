@@ -17,14 +17,15 @@ from .vectors import vectors
 
 
 def lower(schedule: Schedule, instance: Instance, rows: int, plain: frozenset[str] = frozenset(), *,
-          consecutive: bool = False, traced: bool = False) -> p.Program:  # fmt: skip
+          consecutive: bool = False, traced: bool = False, shares: Shares | None = None) -> p.Program:  # fmt: skip
     """The decode step of a model as one core runs it. Raises `MksError` where a schedule's line cannot be kept.
 
     `plain` names weights that are held as plain numbers, whatever codec the definition has for them. With `consecutive`
     the rows are tokens of one sequence, one after the other, and states are kept as they are after each.
-    One that is `traced` also gives what each run of a part leaves behind, as `trace` says.
+    One that is `traced` also gives what each run of a part leaves behind, as `trace` says. `shares` are those of the
+    schedule and the instance, where they are there already.
     """
-    shares = Shares(schedule, instance)
+    shares = shares or Shares(schedule, instance)
     build = Build(schedule, shares, shares.facts, rows, plain, consecutive)
     step = instance.model.steps.get("")
     if step is None:
@@ -108,7 +109,8 @@ def _end(build: Build, step: m.Step) -> list[p.Op]:
         share = build.shares.shape(step.types["logits"].shape)[0]
         cut = share != build.shares.instance.length(step.types["logits"].shape[0])
         exchange = None
-        if cut:
+        # The last collective is over all cores: only so have all left the barrier when one leaves the call.
+        if cut or any(set(x.axes) != set(build.schedule.over_all) for x in build.exchanges.values()):
             exchange = "ids"
             build.exchanges[exchange] = p.Exchange(exchange, "argmax", "direct", "f32", build.schedule.over_all,
                                                    "logits", "ids", 0, 128, step.span)  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from math import prod
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ..model import ir as m
 from ..model.codecs import kept_bytes, stored_bytes
@@ -40,6 +40,31 @@ class Shares:
         shard = self.schedule.shards.get(name)
         return length if shard is None else max(1, -(-length // self.schedule.ways(shard.axes)))
 
+    def over(self, axis: Poly) -> tuple[str, ...]:
+        """The mesh axes over which an axis of a weight is cut, in the mesh's order; none where each core has all."""
+        named = {atom.name for atom in axis.atoms if atom.expr is None and self._is_cut(atom.name)}
+        cut = {over for name in named for over in self.schedule.shards[name].axes}
+        return tuple(name for name, size in self.schedule.mesh if name in cut and size > 1)
+
+    def over_values(self, axis: Poly) -> tuple[str, ...]:
+        """The same of an axis of values: of experts only the weights are shared out."""
+        routed = {atom.name for atom in axis.atoms} & self._routed
+        return () if routed else self.over(axis)
+
+    def repeats(self, axis: Poly) -> int:
+        """How many cores, one after the other among those of `over`, hold the same entries of an axis."""
+        found = 1
+        for name in {atom.name for atom in axis.atoms if atom.expr is None and self._is_cut(atom.name)}:
+            shard, length = self.schedule.shards[name], self.instance.values[name]
+            assert isinstance(length, int)
+            ways = self.schedule.ways(shard.axes)
+            found *= ways // length if shard.repeat and length < ways else 1
+        return found
+
+    def _is_cut(self, name: str) -> bool:
+        length = self.instance.values.get(name)
+        return name in self.schedule.shards and isinstance(length, int) and self._cut(name, length) < length
+
     def length(self, axis: Poly) -> int:
         """One core's share of an axis of values; of experts only the weights are shared out."""
 
@@ -65,6 +90,16 @@ class Shares:
 
         A split product's rows are cut further, and so are the columns that contract a value left scattered.
         """
+        found = self._weight_shapes.get(weight.name)
+        if found is None:
+            found = self._weight_shapes[weight.name] = self._weight_shape(weight)
+        return found
+
+    @cached_property
+    def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {}
+
+    def _weight_shape(self, weight: m.Weight) -> tuple[int, ...]:
         shape = self.shape(weight.shape)
         if weight.name in self._of_experts:
             experts = str(weight.shape[0])
@@ -118,8 +153,10 @@ class Shares:
 
     def weight_bytes(self, weight: m.Weight) -> int:
         """One core's bytes of a weight in one layer, unpadded within its share."""
-        size = kept_bytes if weight.name in self._kept else stored_bytes
-        return size(self.codec(weight), self.weight_shape(weight))
+        size, codec = kept_bytes if weight.name in self._kept else stored_bytes, self.codec(weight)
+        if codec.name == "bf16":
+            codec = evolve(codec, name=self.instance.working)
+        return size(codec, self.weight_shape(weight))
 
     def state_bytes(self, state: m.State) -> int:
         """One core's bytes of a state, or of one position of a cache, for one row and layer, as a step reads them."""
@@ -134,7 +171,7 @@ class Shares:
         return state.kind == "cache" and forms.get(state.part or "") == "expanded"
 
     def _plain(self, state: m.State) -> int:
-        return prod(map(self.length, state.type.shape)) * BYTES[state.type.dtype]
+        return prod(map(self.length, state.type.shape)) * BYTES[self.instance.dtype(state.type)]
 
     def _expanded(self, state: m.State) -> int:
         """Keys and values of every head in place of the latent; the common channels are part of the keys."""
@@ -143,7 +180,7 @@ class Shares:
             heads, width = self.shape(q.type.shape)
             if isinstance(latent, m.StateRef) and latent.name == state.name:
                 value = self.length(node.type.shape[1])
-                return heads * (width + value) * BYTES[state.type.dtype]
+                return heads * (width + value) * BYTES[self.instance.dtype(state.type)]
             if isinstance(common, m.StateRef) and common.name == state.name:
                 return 0
         return 0

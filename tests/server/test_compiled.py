@@ -64,7 +64,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("made")
     sizes = ["--checkpoint", str(CHAT_TINY)]
     assert main(["pack", "qwen3", *sizes, "--sizes", "config", "--dtype", "bf16", "-o", str(place / "packed")]) == 0
-    rows = ["--rows", "1", "--context", str(CONTEXT), "--no-bundles"]
+    rows = ["--rows", "1", "--context", str(CONTEXT)]
     assert main(["compile", "qwen3", *sizes, "--adopt", *rows, "-o", str(place / "compiled")]) == 0
     return place
 

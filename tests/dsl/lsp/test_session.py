@@ -127,7 +127,7 @@ def test_a_file_that_is_used(tmp_path: Path) -> None:
     with Editor() as editor:
         editor.open(target, text("kimi_k3"))
         editor.open(drafter, source)
-        assert editor.diagnostics(drafter, 1) == []
+        assert [d["code"] for d in editor.diagnostics(drafter, 1)] == ["N901"]
         (defined,) = editor.at("definition", drafter, *place(source, "kimi_k3 on"))
         assert defined["uri"] == target
         (defined,) = editor.at("definition", drafter, *place(source, '"kimi_k3.mks"'))
