@@ -14,7 +14,7 @@ from ..text.answer import Delta
 from ..text.tokenizer import Tokenizer
 from .errors import ApiError
 from .generation import Part, Plan
-from .jsonbody import dump
+from .jsonwrite import dump
 from .params import Params
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from attrs import frozen
 
 from ..api.errors import bad_request
-from ..text.tokenizer import Tokenizer
+from ..text.tokenizer import Tokenizer, TooManyTokens
 from .conversation import Conversation, Form, FormKind, Prompt
 from .kimi_k3_grammar import grammar
 from .kimi_k3_parser import MARKS, Channel, XtmlParser
@@ -61,8 +61,8 @@ class KimiDialect:
         opened = channel if conversation.add_generation_prompt else None
         schemas = {tool.name: tool.parameters for tool in conversation.tools.callable}
 
-        def encode(text: str) -> list[int]:
-            return self._encode(segments, len(text))
+        def encode(text: str, most: int | None = None) -> list[int]:
+            return self._encode(segments, len(text), most)
 
         return Prompt(
             text="".join(segment.text for segment in segments),
@@ -72,15 +72,18 @@ class KimiDialect:
             marks=dict(zip(self.ids, MARKS, strict=True)),
         )
 
-    def _encode(self, segments: Sequence[Segment], length: int) -> list[int]:
+    def _encode(self, segments: Sequence[Segment], length: int, most: int | None) -> list[int]:
         """The ids of the first segments, up to so many characters."""
         marker_ids = dict(zip(MARKERS, self.ids, strict=True))
         out: list[int] = []
         for segment in segments:
             if length <= 0:
                 break
-            out += [marker_ids[segment.text]] if segment.marker else self.tokenizer.encode_plain(segment.text[:length])
+            text = segment.text
+            out += [marker_ids[text]] if segment.marker else self.tokenizer.encode_plain(text[:length], most)
             length -= len(segment.text)
+            if most is not None and len(out) > most:
+                raise TooManyTokens(len(out))
         return out
 
 
