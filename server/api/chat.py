@@ -138,7 +138,7 @@ class ChatShape:
 
     def _message(self, message: Message) -> dict[str, Any]:
         told = self.request.include_reasoning and message.reasoning
-        empty = None if message.calls or message.reasoning else ""
+        empty = None if message.calls or told else ""
         calls = [
             {"id": new_id("call"), "type": "function", "function": {"name": name, "arguments": arguments}}
             for name, arguments in message.calls

@@ -47,16 +47,7 @@ class JinjaDialect:
         tools = conversation.tools
         if tools.callable and self.calls is None:
             raise bad_request("this model's chat template knows no tools", "tools", "unsupported_parameter")
-        shown = [tool.raw for tool in tools.all] if tools.callable else None
-        try:
-            text = self.template.render(
-                self.tokenizer.disarm(conversation.messages),
-                tools=self.tokenizer.disarm(shown),
-                add_generation_prompt=conversation.add_generation_prompt,
-                variables=self.tokenizer.disarm(dict(conversation.variables)),
-            )
-        except TemplateFailure as error:
-            raise bad_request(str(error), "messages") from error
+        text = self._rendered(conversation, [tool.raw for tool in tools.all] if tools.callable else None)
         end = text.rstrip() if conversation.add_generation_prompt else ""
         opened = self.thinks and end.endswith(THINK)
         free = self.thinks and not end.endswith((THINK, THOUGHT))
@@ -67,6 +58,23 @@ class JinjaDialect:
             grammar=self._grammar(tools, conversation.form, opened, free),
             marks=self._marks(),
         )
+
+    def _rendered(self, conversation: Conversation, tools: list[dict[str, Any]] | None) -> str:
+        """The text of a conversation, without arguments that are no object where the template cannot write those."""
+        given = self.tokenizer.disarm(conversation.messages)
+        of_objects = _with_objects(given)
+        while True:
+            try:
+                return self.template.render(
+                    given,
+                    tools=self.tokenizer.disarm(tools),
+                    add_generation_prompt=conversation.add_generation_prompt,
+                    variables=self.tokenizer.disarm(dict(conversation.variables)),
+                )
+            except TemplateFailure as error:
+                if given == of_objects:
+                    raise bad_request(str(error), "messages") from error
+                given = of_objects
 
     def _marks(self) -> dict[int, str]:
         """Markup whose tokens are special: it stays in the text all the same."""
@@ -118,6 +126,22 @@ class JinjaDialect:
                 yield f"call_{at}: {literal(head)} {_arguments(tool)} {literal(end)}"
             else:
                 yield from _xml_rules(at, tool)
+
+
+def _with_objects(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same with `{}` for arguments that are no object."""
+
+    def whole(call: dict[str, Any]) -> dict[str, Any]:
+        function = call["function"]
+        text = isinstance(function["arguments"], str)
+        return {**call, "function": {**function, "arguments": {}}} if text else call
+
+    return [
+        {**message, "tool_calls": [whole(call) for call in message["tool_calls"]]}
+        if message.get("tool_calls")
+        else message
+        for message in messages
+    ]
 
 
 def _arguments(tool: Tool) -> str:

@@ -159,11 +159,19 @@ def _assistant(message: dict[str, Any], thinking: bool) -> Iterator[Segment]:
     for index, call in enumerate(message["tool_calls"], start=1):
         function = call["function"]
         yield from _open("call", ("tool", function["name"]), ("index", index))
-        for key, value in function["arguments"].items():
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            yield from _element("argument", _text(text), ("key", key), ("type", _type(value)))
+        yield from _arguments(function["arguments"])
         yield from _close("call")
     yield from _close("tools")
+
+
+def _arguments(given: dict[str, Any] | str) -> Iterator[Segment]:
+    """An element for each argument; what is no object is one block of JSON, as far as it goes."""
+    if isinstance(given, str):
+        yield from _element("json", _text(given), ("type", "object"))
+        return
+    for key, value in given.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield from _element("argument", _text(text), ("key", key), ("type", _type(value)))
 
 
 def _results_in_order(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
