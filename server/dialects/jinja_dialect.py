@@ -13,11 +13,11 @@ from ..api.errors import ApiError, bad_request
 from ..engine.grammar import json_rule, literal
 from ..text.template import ChatTemplate, TemplateFailure
 from ..text.tokenizer import Tokenizer
-from .calls_json import JsonCall
-from .calls_xml import XmlCall, types_of
+from .calls_json import JsonCalls
+from .calls_xml import FUNCTION, FUNCTION_END, KEY, PARAMETER, VALUE_CLOSE, VALUE_OPEN, XmlCalls, types_of
 from .channels import Parser, Plain
 from .conversation import Conversation, Form, FormKind, Prompt
-from .tagged import CALL, CALLED, MARKUP, THINK, THOUGHT, CallParser, TaggedParser
+from .tagged import CALL, CALLED, MARKUP, THINK, THOUGHT, TaggedParser
 from .tools import Tool, Tools
 
 
@@ -85,12 +85,8 @@ class JinjaDialect:
         if not self.thinks and not tools.callable:
             return Plain
         schemas = {tool.name: tool.parameters for tool in tools.callable}
-
-        def xml() -> CallParser:
-            return XmlCall(schemas)
-
-        style = None if not tools.callable else xml if self.calls is CallStyle.XML else JsonCall
-        return lambda: TaggedParser(thinks=self.thinks, opened=opened, calls=style)
+        calls = XmlCalls(schemas, tools.guided) if self.calls is CallStyle.XML else JsonCalls(schemas, tools.guided)
+        return lambda: TaggedParser(thinks=self.thinks, opened=opened, calls=calls if tools.callable else None)
 
     def _grammar(self, tools: Tools, form: Form, opened: bool, free: bool) -> str | None:
         """Reasoning is free; what follows it is held to the form and the tools."""
@@ -152,11 +148,11 @@ def _arguments(tool: Tool) -> str:
 
 def _xml_rules(at: int, tool: Tool) -> Iterator[str]:
     """A call with its parameters in the order of the schema, where it is strict; with any otherwise."""
-    head, end = literal(f"\n<function={tool.name}>\n"), literal(f"</function>\n{CALLED}")
-    text = r"[lazy]: /(?s:.*)\n<\/parameter>\n/"
+    head, end = literal(f"\n{FUNCTION}{tool.name}>\n"), literal(f"{FUNCTION_END}\n{CALLED}")
+    text = f"[lazy]: /(?s:.*){_regex(VALUE_CLOSE)}/"
     if not tool.strict:
         yield f"call_{at}: {head} param_{at}* {end}"
-        yield f'param_{at}: "<parameter=" /[^<>\\n]{{1,128}}/ ">\\n" value_{at}'
+        yield f"param_{at}: {literal(PARAMETER)} /{KEY}/ {literal(VALUE_OPEN)} value_{at}"
         yield f"value_{at}{text}"
         return
     properties, required = _strict_properties(tool), tool.parameters.get("required") or []
@@ -164,7 +160,7 @@ def _xml_rules(at: int, tool: Tool) -> Iterator[str]:
     uses = [f"param_{at}_{n}" + ("" if name in required else "?") for n, name in enumerate(properties)]
     yield f"call_{at}: {head} {' '.join(uses)} {end}"
     for n, (name, schema) in enumerate(properties.items()):
-        opening, closing = literal(f"<parameter={name}>\n"), literal("\n</parameter>\n")
+        opening, closing = literal(f"{PARAMETER}{name}{VALUE_OPEN}"), literal(VALUE_CLOSE)
         options = _texts(schema)
         if options:
             yield f"param_{at}_{n}: {opening} ({' | '.join(map(literal, options))}) {closing}"
@@ -173,6 +169,11 @@ def _xml_rules(at: int, tool: Tool) -> Iterator[str]:
             yield f"value_{at}_{n}{text}"
         else:
             yield f"param_{at}_{n}: {opening} {json_rule({**schema, **shared})} {closing}"
+
+
+def _regex(text: str) -> str:
+    """A regular expression in Lark for exactly this text, which has no characters with a meaning but `/`."""
+    return text.replace("/", r"\/").replace("\n", r"\n")
 
 
 _ANNOTATIONS = frozenset(["title", "description", "default", "examples", "$comment", "deprecated"])
