@@ -110,7 +110,7 @@ class _Endpoints:
     async def generate(self, request: Request, read: Callable[[dict[str, Any]], Shape]) -> Response:
         shape = await self.read(request, read)
         record = record_of(request.scope)
-        record |= {"response_id": shape.id, "stream": shape.params.stream}
+        record |= {"response_id": shape.id, "stream": shape.params.stream, **shape.notes}
         generation = await self.service.start(shape, request_id.get())
         if shape.params.stream:
             return EventStream(shape, generation, record)

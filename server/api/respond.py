@@ -181,7 +181,7 @@ class EventStream(Response):
             out = []
             if not opened:
                 opened = True
-                out += await self._repeating(lambda: [framing.event(chunk) for chunk in shape.opening()])
+                out += await self._repeating(lambda: self._events_of(shape.opening()))
             if not parts:
                 out.append(b": keep-alive\n\n")
             for part in parts:
@@ -206,8 +206,9 @@ class EventStream(Response):
         """The events of a part."""
         self._completion += len(part.delta.tokens)
         self._cached += cached_tokens(self._shape, [part]) if first else 0
-        chunks = self._shape.chunks(part, first)
-        if self._shape.params.continuous_usage:
-            for chunk in chunks:
-                chunk["usage"] = self._usage().body()
-        return [self._shape.framing.event(chunk) for chunk in chunks]
+        return self._events_of(self._shape.chunks(part, first))
+
+    def _events_of(self, chunks: Iterable[dict[str, Any]]) -> list[bytes]:
+        """Chunks as events, with the usage so far where it is wanted all the time."""
+        more = {"usage": self._usage().body()} if self._shape.params.continuous_usage else {}
+        return [self._shape.framing.event({**chunk, **more}) for chunk in chunks]

@@ -31,7 +31,7 @@ class ResponsesShape:
     prompt: Prompt
     reader: Reader = field(repr=False)
     output: Output = field(factory=Output, repr=False)
-    id: str = field(factory=lambda: new_id("resp"))
+    id: str = field(factory=lambda: new_id("resp_"))
     created: int = field(factory=lambda: int(time.time()))
     # How the answer ended, once it has.
     ended: list[Finish] = field(factory=list)
@@ -45,6 +45,11 @@ class ResponsesShape:
     def prompt_tokens(self) -> int:
         """The tokens of the conversation."""
         return len(self.plans[0].prompt)
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """The tools that no server but the vendor's has."""
+        return {"skipped_tools": list(self.request.skipped)} if self.request.skipped else {}
 
     @property
     def framing(self) -> Framing:

@@ -66,16 +66,18 @@ class Output:
     def _begin(self, kind: str, text: str) -> list[dict[str, Any]]:
         self._open = True
         if kind == "function_call":
-            call = {"call_id": new_id("call"), "name": text, "arguments": ""}
-            self.items.append({"id": new_id("fc"), "type": kind, "status": "in_progress", **call})
+            call = {"call_id": new_id("call_"), "name": text, "arguments": ""}
+            self.items.append({"id": new_id("fc_"), "type": kind, "status": "in_progress", **call})
             return [self._item("added")]
         if kind == "message":
             self.items.append(
-                {"id": new_id("msg"), "type": kind, "status": "in_progress", "role": "assistant", "content": []}
+                {"id": new_id("msg_"), "type": kind, "status": "in_progress", "role": "assistant", "content": []}
             )
             part: dict[str, Any] = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
         else:
-            self.items.append({"id": new_id("rs"), "type": kind, "status": "in_progress", "summary": [], "content": []})
+            self.items.append(
+                {"id": new_id("rs_"), "type": kind, "status": "in_progress", "summary": [], "content": []}
+            )
             part = {"type": "reasoning_text", "text": ""}
         added = self._item("added")
         self.items[-1]["content"].append(part)

@@ -96,7 +96,7 @@ class Service:
         """Check and tokenise a completion request. Raises `ApiError`; may take a while."""
         request = read_completion(Fields(body), self.rules)
         plans = [plan for prompt in request.prompts for plan in self._completion_plans(request, prompt)]
-        envelope = Envelope(new_id("cmpl"), "text_completion", self.rules.model)
+        envelope = Envelope(new_id("cmpl-"), "text_completion", self.rules.model)
         return CompletionShape(request.params, tuple(plans), envelope, self.tokenizer, request.echo, request.logprobs)
 
     def _completion_plans(self, request: CompletionRequest, prompt: str | tuple[int, ...]) -> list[Plan]:

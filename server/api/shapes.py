@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from attrs import field, frozen
 
+from ...dsl.version import version
 from ..engine.scores import Scored
 from ..text.answer import Delta
 from ..text.tokenizer import Tokenizer
@@ -16,6 +17,9 @@ from .errors import ApiError
 from .generation import Part, Plan
 from .jsonwrite import dump
 from .params import Params
+
+# What made the answer: with the same seed another one may answer otherwise.
+FINGERPRINT = f"mks-{version()}"
 
 
 @frozen
@@ -30,12 +34,12 @@ class Envelope:
     def wrap(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
         """An object of the response."""
         head = {"id": self.id, "object": self.object, "created": self.created, "model": self.model}
-        return {**head, "choices": choices, **more}
+        return {**head, "system_fingerprint": FINGERPRINT, "choices": choices, **more}
 
 
-def new_id(kind: str) -> str:
+def new_id(prefix: str) -> str:
     """An id that no other response has."""
-    return f"{kind}-{uuid.uuid4().hex}"
+    return f"{prefix}{uuid.uuid4().hex}"
 
 
 @frozen
@@ -103,6 +107,10 @@ class Shape(Protocol):
     @property
     def prompt_tokens(self) -> int:
         """The tokens of all prompts, each counted once."""
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What the access log says of it."""
 
     @property
     def framing(self) -> Framing:

@@ -42,8 +42,8 @@ class Conversation:
     @property
     def schemas(self) -> list[dict[str, Any]]:
         """The JSON schemas that the answer must keep to."""
-        strict = [{"type": "object", **tool.parameters} for tool in self.tools.callable if tool.strict]
-        return strict if self.form.kind is FormKind.TEXT else [self.form.schema, *strict]
+        held = [{"type": "object", **tool.parameters} for tool in self.tools.callable if tool.held]
+        return held if self.form.kind is FormKind.TEXT else [self.form.schema, *held]
 
 
 class Encode(Protocol):

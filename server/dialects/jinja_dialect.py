@@ -141,16 +141,16 @@ def _with_objects(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _arguments(tool: Tool) -> str:
-    if not tool.strict:
+    if not tool.held:
         return json_rule({"type": "object"})
     return json_rule({"type": "object", **tool.parameters})
 
 
 def _xml_rules(at: int, tool: Tool) -> Iterator[str]:
-    """A call with its parameters in the order of the schema, where it is strict; with any otherwise."""
+    """A call with its parameters in the order of the schema, where it is held; with any otherwise."""
     head, end = literal(f"\n{FUNCTION}{tool.name}>\n"), literal(f"{FUNCTION_END}\n{CALLED}")
     text = f"[lazy]: /(?s:.*){_regex(VALUE_CLOSE)}/"
-    if not tool.strict:
+    if not tool.held:
         yield f"call_{at}: {head} param_{at}* {end}"
         yield f"param_{at}: {literal(PARAMETER)} /{KEY}/ {literal(VALUE_OPEN)} value_{at}"
         yield f"value_{at}{text}"
@@ -205,7 +205,7 @@ def _is_text(schema: dict[str, Any], tool: Tool) -> bool:
 
 
 def _cannot(tool: Tool, what: str) -> ApiError:
-    message = f"the strict tool `{tool.name}` has {what}, which the calls of this model cannot be held to"
+    message = f"the tool `{tool.name}` has {what}, which the calls of this model cannot be held to"
     return bad_request(message, "tools")
 
 

@@ -17,7 +17,7 @@ from mks.server.api.responses_input import read_responses
 from mks.server.text.files import TextFiles
 from mks.server.text.tokenizer import Tokenizer
 
-from .conftest import Running, running
+from .conftest import Running, running, wait_for
 from .fake import FakeDecoder
 from .scripts import saying
 
@@ -183,7 +183,7 @@ def test_input_is_a_conversation() -> None:
         ({"conversation": "conv_1"}, "conversation"),
         ({"background": True}, "background"),
         ({"prompt": {"id": "p"}}, "prompt"),
-        ({"truncation": "auto"}, "truncation"),
+        ({"truncation": "some"}, "truncation"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"include": ["message.output_text.logprobs"]}, "include"),
         ({"n": 2}, "n"),
@@ -198,7 +198,17 @@ def test_input_is_a_conversation() -> None:
         ({"input": [{"role": "user"}]}, "input[0].content"),
         ({"input": [{"type": "function_call", "call_id": "c"}]}, "input[0].tool_calls[0]"),
         ({"input": "x " * 4000}, "input"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "wizard"}]}, "tools[0].type"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tools[0].type"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tools[0].type"),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}},
+            "tool_choice.allowed_tools.tools",
+        ),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "x", "tools": [TOOL]}},
+            "tool_choice.allowed_tools.mode",
+        ),
         ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "g"}}, "tool_choice"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "response_format.json_schema.schema"),
@@ -224,6 +234,40 @@ def test_harmless_fields_are_taken(server: Running) -> None:
         "user": "u", "max_output_tokens": 2, "max_tool_calls": 3, "prompt_cache_key": "k", "something_new": [1],
     }  # fmt: skip
     assert whole(server, **harmless)["usage"]["output_tokens"] == 2
+
+
+HOSTED = [{"type": kind} for kind in ("web_search", "web_search_preview_2025_03_11", "custom", "local_shell",
+                                       "namespace", "image_generation")]  # fmt: skip
+
+
+@pytest.mark.parametrize("tools", [HOSTED, [*HOSTED, TOOL]])
+def test_s6_hosted_tools_are_left_out(server: Running, tokenizer: Tokenizer, tools: list[dict[str, Any]]) -> None:
+    """What agents list is taken where the model is free to call, and the log says what is not there."""
+    with saying(server, tokenizer, ANSWER):
+        response = whole(server, tools=tools, truncation="auto")
+    assert (response["truncation"], response["tools"]) == ("auto", tools)
+    assert [item["type"] for item in response["output"]].count("function_call") == (2 if TOOL in tools else 0)
+    wait_for(lambda: server.records[-1].get("response_id") == response["id"])
+    assert server.records[-1]["skipped_tools"] == [tool["type"] for tool in HOSTED]
+
+
+def test_s6_some_tools_are_allowed(server: Running) -> None:
+    """The others are told to the model and not called; hosted ones may be among them."""
+    allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "g"}]}
+    other = {**TOOL, "name": "g", "parameters": {"type": "object"}}
+    told = whole(server, tools=[TOOL, other], tool_choice=allowed, reasoning={"effort": "none"}, temperature=1, seed=1)
+    assert {item["name"] for item in told["output"] if item["type"] == "function_call"} <= {"g"}
+    assert told["output"][0]["type"] == "function_call"
+    free = {**allowed, "mode": "auto", "tools": [*allowed["tools"], *HOSTED]}
+    assert whole(server, tools=[TOOL, other, *HOSTED], tool_choice=free)["status"]
+
+
+def test_s12_ids_have_an_underscore(server: Running, tokenizer: Tokenizer) -> None:
+    """As everywhere else."""
+    with saying(server, tokenizer, ANSWER):
+        response = whole(server, tools=[TOOL])
+    ids = [response["id"], *(item["id"] for item in response["output"]), response["output"][-1]["call_id"]]
+    assert [one.partition("_")[0] for one in ids] == ["resp", "rs", "msg", "fc", "fc", "call"]
 
 
 class Thing(pydantic.BaseModel):
