@@ -10,7 +10,6 @@ from attrs import evolve, field, frozen
 from ..dialects.channels import Kind, Message, Piece, fold
 from ..dialects.conversation import Conversation, Form, FormKind, Prompt
 from ..dialects.tools import read_tools
-from ..engine.scores import Scored
 from ..text.answer import Finish
 from ..text.tokenizer import Tokenizer
 from .errors import bad_request
@@ -19,7 +18,7 @@ from .jsonbody import Fields
 from .messages import read_messages
 from .params import MAX_ALTERNATIVES, Params, Rules, check_model, read_params
 from .reader import Reader
-from .shapes import CHUNKS, Envelope, Framing, Usage, new_id, prompt_logprobs, token_bytes, token_ids, token_name
+from .shapes import CHUNKS, Envelope, Framing, Usage, new_id, prompt_logprobs, token_ids, token_scores
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
@@ -226,15 +225,7 @@ class ChatShape:
     def _logprobs(self, part: Part) -> dict[str, Any] | None:
         if self.request.logprobs is None:
             return None
-        return {"content": [self._entry(token) for token in part.delta.tokens]}
-
-    def _entry(self, scored: Scored) -> dict[str, Any]:
-        top = [self._named(token, logprob) for token, logprob in scored.top]
-        return {**self._named(scored.token, scored.logprob), "top_logprobs": top}
-
-    def _named(self, token: int, logprob: float | None) -> dict[str, Any]:
-        name = token_name(self.tokenizer, token)
-        return {"token": name, "logprob": logprob, "bytes": token_bytes(self.tokenizer, token)}
+        return {"content": [token_scores(self.tokenizer, token) for token in part.delta.tokens]}
 
 
 def shape_chat(request: ChatRequest, prompt: Prompt, plan: Plan, rules: Rules, tokenizer: Tokenizer) -> ChatShape:

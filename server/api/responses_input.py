@@ -13,7 +13,7 @@ from .chat import EFFORTS, effort_variables, read_form
 from .errors import ApiError, bad_request, unsupported
 from .jsonbody import Fields
 from .messages import MAX_MESSAGES, read_message
-from .params import Params, Rules, check_model, read_params
+from .params import MAX_ALTERNATIVES, Params, Rules, check_model, read_params
 
 # Fields that would need state here, or change the answer, with the value that changes nothing.
 _UNREAD: dict[str, Any] = {
@@ -22,12 +22,11 @@ _UNREAD: dict[str, Any] = {
     "background": False,
     "prompt": None,
     "json_schema": None,
-    "top_logprobs": 0,
     "prompt_logprobs": None,
     "n": 1,
 }
 
-# What a request may ask to be included; more than is here is left out, but for log-probabilities.
+# What a request may ask to be included; the rest that there is elsewhere is left out.
 _LOGPROBS = "message.output_text.logprobs"
 
 
@@ -40,6 +39,8 @@ class ResponsesRequest:
     echoed: dict[str, Any] = field(repr=False)
     # The types of tools that were left out.
     skipped: tuple[str, ...] = ()
+    # How many likeliest tokens are shown with each token; None for no log-probabilities.
+    logprobs: int | None = None
 
 
 def read_responses(fields: Fields, rules: Rules, *, developer_role: bool) -> ResponsesRequest:
@@ -48,8 +49,10 @@ def read_responses(fields: Fields, rules: Rules, *, developer_role: bool) -> Res
     for name, neutral in _UNREAD.items():
         if fields.get(name) not in (None, neutral):
             raise unsupported(name)
-    if _LOGPROBS in (fields.array("include") or []):
-        raise unsupported("include")
+    top = fields.integer("top_logprobs", 0, MAX_ALTERNATIVES) or 0
+    scored = _LOGPROBS in (fields.array("include") or [])
+    if top and not scored:
+        raise bad_request(f"`top_logprobs` needs `{_LOGPROBS}` in `include`", "top_logprobs")
     fields.boolean("store")
     metadata = fields.mapping("metadata")
     params = read_params(fields, rules, max_tokens_field="max_output_tokens", lowest_max_tokens=1)
@@ -77,12 +80,13 @@ def read_responses(fields: Fields, rules: Rules, *, developer_role: bool) -> Res
         "text": {"format": text.get("format") or {"type": "text"}},
         "tool_choice": fields.get("tool_choice") or "auto",
         "tools": fields.array("tools") or [],
+        "top_logprobs": top,
         "top_p": params.sampling.top_p,
         "truncation": truncation,
     }
     # A stream always ends with its usage, and never has it before.
     params = evolve(params, include_usage=True, continuous_usage=False)
-    return ResponsesRequest(params, conversation, echoed, skipped)
+    return ResponsesRequest(params, conversation, echoed, skipped, top if scored else None)
 
 
 # Tools that the vendor's server runs, or that are no functions; agents list them whether they are there or not.

@@ -137,9 +137,14 @@ def token_name(tokenizer: Tokenizer | None, token: int) -> str:
     return f"token_id:{token}" if tokenizer is None else tokenizer.spelling(token)
 
 
-def token_bytes(tokenizer: Tokenizer | None, token: int) -> list[int] | None:
-    """The bytes of a token, where they are known."""
-    return None if tokenizer is None else list(tokenizer.piece(token, skip_special_tokens=False))
+def token_scores(tokenizer: Tokenizer, scored: Scored) -> dict[str, Any]:
+    """A token with its log-probability, and the likeliest beside it."""
+
+    def named(token: int, logprob: float | None) -> dict[str, Any]:
+        data = list(tokenizer.piece(token, skip_special_tokens=False))
+        return {"token": token_name(tokenizer, token), "logprob": logprob, "bytes": data}
+
+    return {**named(scored.token, scored.logprob), "top_logprobs": [named(*pair) for pair in scored.top]}
 
 
 def prompt_logprobs(tokenizer: Tokenizer | None, prompt: Sequence[Scored], count: int) -> list[dict[str, Any] | None]:

@@ -28,7 +28,7 @@ MINIMAL: dict[str, dict[str, Any]] = {
 
 # Values that are no neutral ones, for what is refused or ignored.
 SOME: dict[str, Any] = {
-    "prompt": {"id": "p"}, "n": 2, "top_logprobs": 2, "prompt_logprobs": 1, "response_format": {"type": "json_object"},
+    "prompt": {"id": "p"}, "n": 2, "prompt_logprobs": 1, "response_format": {"type": "json_object"},
     "tools": [{"type": "function", "function": {"name": "f"}}], "previous_response_id": "r", "conversation": "c",
     "background": True, "suffix": "x", "best_of": 2, "functions": [{}], "function_call": "auto",
     "modalities": ["audio"], "audio": {"voice": "x"}, "web_search_options": {"a": 1}, "use_beam_search": True,

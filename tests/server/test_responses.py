@@ -185,7 +185,6 @@ def test_input_is_a_conversation() -> None:
         ({"prompt": {"id": "p"}}, "prompt"),
         ({"truncation": "some"}, "truncation"),
         ({"top_logprobs": 2}, "top_logprobs"),
-        ({"include": ["message.output_text.logprobs"]}, "include"),
         ({"n": 2}, "n"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"temperature": 3}, "temperature"),
@@ -260,6 +259,27 @@ def test_s6_some_tools_are_allowed(server: Running) -> None:
     assert told["output"][0]["type"] == "function_call"
     free = {**allowed, "mode": "auto", "tools": [*allowed["tools"], *HOSTED]}
     assert whole(server, tools=[TOOL, other, *HOSTED], tool_choice=free)["status"]
+
+
+@pytest.mark.parametrize("text", [ANSWER, "Hello 🙂 there", "Hello" + ANSWER[ANSWER.index("<tool_call>") :] + " bye"])
+@pytest.mark.parametrize("top", [0, 2])
+def test_s13_log_probabilities_of_messages(server: Running, tokenizer: Tokenizer, text: str, top: int) -> None:
+    """Of the tokens of each message, not of reasoning and calls; they join to the text, streamed as whole."""
+    asked = {"tools": [TOOL], "include": ["message.output_text.logprobs"], "top_logprobs": top}
+    with saying(server, tokenizer, text):
+        response, told = whole(server, **asked), events(server, **asked)
+    parts = [item["content"][0] for item in response["output"] if item["type"] == "message"]
+    assert "".join(part["text"] for part in parts)
+    for part in parts:
+        data = b"".join(bytes(entry["bytes"]) for entry in part["logprobs"])
+        assert data.decode().strip() == part["text"].strip()
+        assert all(len(entry["top_logprobs"]) == top and entry["logprob"] <= 0 for entry in part["logprobs"])
+    streamed = [item["content"][0] for item in told[-1]["response"]["output"] if item["type"] == "message"]
+    assert [part["logprobs"] for part in streamed] == [part["logprobs"] for part in parts]
+    done = [event["logprobs"] for event in told if event["type"] == "response.output_text.done"]
+    assert done == [part["logprobs"] for part in parts]
+    deltas = [entry for event in told if event["type"] == "response.output_text.delta" for entry in event["logprobs"]]
+    assert all(any(entry in entries for entries in done) for entry in deltas)
 
 
 def test_s12_ids_have_an_underscore(server: Running, tokenizer: Tokenizer) -> None:
