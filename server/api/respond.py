@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
@@ -189,7 +190,7 @@ class EventStream(Response):
                     out += self._written(part, first=False)
                 else:
                     begun.add(part.index)
-                    out += await self._repeating(lambda part=part: self._written(part, first=True))
+                    out += await self._repeating(partial(self._written, part, first=True))
             if out:
                 yield b"".join(out)
         if params.include_usage:

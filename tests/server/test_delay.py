@@ -181,7 +181,7 @@ def test_a_loop_that_is_held_up_is_found_out(tokenizer: Tokenizer) -> None:
     locked = asyncio.run(beat(lambda: tokenizer.backend.encode(text), aside=True))
     assert locked[0] < MOST < locked[1]
     assert min(asyncio.run(beat(lambda: tokenizer.backend.encode(text), aside=False))) > MOST
-    assert asyncio.run(beat(lambda: tokenizer.encode(text), aside=True))[1] < MOST
+    assert asyncio.run(beat(lambda: tokenizer.encode(text), aside=True))[1] < locked[1] / 2
 
 
 @given(
