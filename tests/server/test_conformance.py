@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from helpers import children
 
 from .conftest import CHAT_TINY, Running, wait_for
 
@@ -61,7 +62,7 @@ def run(url: str, tmp_path: Path, *arguments: str, seconds: int = 280, **setting
     environment = {**os.environ, **settings, "OAI_BASE_URL": url, "OAI_REPORT": str(report), "OAI_TIMEOUT": "100"}
     options = ["-q", "-c", os.devnull, "--confcutdir", str(SUITE.parent), "-p", "no:cacheprovider", "--timeout", "120"]
     command = [sys.executable, "-m", "pytest", *options, *arguments, str(SUITE)]
-    done = subprocess.run(command, env=environment, timeout=seconds, text=True, capture_output=True, check=False)
+    done = children.run(command, env=environment, seconds=seconds, text=True, capture_output=True)
     out: dict[str, list[str]] = {"passed": [], "skipped": [], "failed": []}
     for line in report.read_text().splitlines():
         result = json.loads(line)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import children
 
 from mks.dsl.commands.cli import main
 
@@ -17,8 +18,6 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
 SOURCE = "import sys; from mks.dsl.commands.cli import main; sys.exit(main())"
 ONE = "schedule one for {} {{\n  target v5e 1x1\n  rows 1, 2\n  context 4096\n}}\n"
-
-pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def run(file: str, data: str, *options: str, seconds: float = 180) -> subprocess
     """The command on a folder of the tests' data."""
     line = [sys.executable, "-c", SOURCE, "verify", file, "--checkpoint", str(DATA / data), "--sizes", "config"]
     env = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | {"JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([*line, *options], capture_output=True, text=True, timeout=seconds, env=env, check=False)
+    done = children.run([*line, *options], capture_output=True, text=True, seconds=seconds, env=env)
     assert "Traceback" not in done.stderr
     return done
 

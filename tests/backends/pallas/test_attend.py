@@ -17,8 +17,6 @@ from mks.backends.pallas.ops.attend import apart, merged, none_of, own, result, 
 from mks.backends.reference.caches import Cache
 from mks.backends.reference.ops.attend import attend
 
-pytestmark = pytest.mark.timeout(120)
-
 SIZE = 128
 
 

@@ -17,8 +17,6 @@ from mks.dsl.program import ir as p
 from mks.dsl.program.bill import BAND, bill
 from mks.dsl.program.lower import lower
 
-pytestmark = pytest.mark.timeout(600)
-
 # What the compiler spills is a larger share of a small kernel, by no rule; its memory is in no danger.
 _WORTH_IT = 0.2
 _SMALL, _MOST = 6 << 20, 1 << 20  # bytes

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import itertools
-import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.children import call
 from helpers.exchanging import Case, expected, parts
 
 from mks.backends.pallas import collectives
 from mks.backends.pallas.peers import Cores, collective_id, others
 from mks.dsl.program import exchange as x
 
-TESTS = Path(__file__).parents[2]
 MODES = ("eager", "on_wait")
 
 
-def answers(cases: list[dict], *command: str, seconds: float = 120) -> list:
+def answers(cases: list[dict], topology: str = "", seconds: float = 240) -> list:
     """What a child process says of each case."""
-    line = [sys.executable, "-m", "helpers.exchanging", *command]
-    done = subprocess.run(line, cwd=TESTS, input=json.dumps(cases), capture_output=True, text=True, timeout=seconds,
-                          check=False)  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    return call("helpers.exchanging:answer", cases, topology, seconds=seconds, devices=8)
 
 
-def check(cases: list[dict], wanted: set[str] | None = None, seconds: float = 120) -> None:
+def check(cases: list[dict], wanted: set[str] | None = None, seconds: float = 240) -> None:
     """Each case is `ok`, or one of the faults that are wanted."""
-    found = zip(cases, answers(cases, "run", seconds=seconds), strict=True)
+    found = zip(cases, answers(cases, seconds=seconds), strict=True)
     assert [(case, said) for case, said in found if said not in (wanted or {"ok"})] == []
 
 
@@ -136,7 +128,7 @@ def test_compiled(topology: str, mesh: tuple[int, ...]) -> None:
         {"kind": "all_gather", "mesh": mesh, "rows": 8, "width": 640, "wire": "bf16"},
         {"kind": "argmax", "mesh": mesh},
     ]
-    for case, (used, buffers) in zip(cases, answers(cases, "compile", topology), strict=True):
+    for case, (used, buffers) in zip(cases, answers(cases, topology), strict=True):
         rows, width = -(-case.get("rows", 1) // 4) * 4, case.get("width", 64)
         arguments = (
             2 * 3 * rows * max(width, 128) * 4 * (8 if case["kind"] == "all_gather" else 1) + 3 * 8 * 128 * 4 * 2
@@ -148,7 +140,7 @@ def test_two_meshes_compile() -> None:
     """Collectives over one axis of two compile too."""
     ways = (("b", "two_level"), ("a", "direct"), ("a", "scatter_gather"))
     assert answers([{"kind": "all_reduce", "mesh": (2, 4), "over": over, "by": by, "width": 7168} for over, by in ways],
-                   "compile", "tpu7x:2x2x1")  # fmt: skip
+                   "tpu7x:2x2x1")  # fmt: skip
 
 
 def test_refusals() -> None:
@@ -208,4 +200,4 @@ def test_every_size_compiles(topology: str, mesh: tuple[int, ...]) -> None:
     cases += [{"kind": "all_gather", "mesh": mesh, "rows": rows, "width": width, "wire": wire}
               for rows, width, wire in itertools.product((1, 3, 8), (64, 300, 640), ("f32", "bf16"))]  # fmt: skip
     cases += [{"kind": "argmax", "mesh": mesh, "rows": rows} for rows in range(1, 9)]
-    assert len(answers(cases, "compile", topology, seconds=600)) == len(cases)
+    assert len(answers(cases, topology, seconds=600)) == len(cases)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from functools import cache
 from itertools import chain
@@ -11,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import children
 from helpers.decoding import TESTS, outcomes
 from helpers.schedules import kimi
 
 FAMILIES = {"qwen3_tiny": ("qwen3", 1e-4), "qwen38_tiny": ("qwen38", 5e-4)}
 NAMES = tuple(FAMILIES)
 CHUNK, CONTEXT, ROWS = 8, 40, 3
-
-pytestmark = pytest.mark.timeout(200)
 
 type Calls = list[list[Any]]
 
@@ -199,7 +197,6 @@ def test_a_cache_that_is_kept_expanded() -> None:
         np.testing.assert_allclose(found, oracle(name)["logits"][position], rtol=0, atol=5e-4)
 
 
-@pytest.mark.timeout(1000)
 def test_positions_of_two_cores() -> None:
     """A prompt, steps of the kernel and more of a prompt, over blocks of both cores: as if it were all one prompt."""
     lines, count = kimi(1, 2, positions="tp", context=1024), 511
@@ -219,7 +216,7 @@ def run(*options: str, seconds: float = 180) -> list[int]:
     """The ids that `mks run smollm2` gives."""
     main = "from mks.dsl.commands.cli import main; raise SystemExit(main())"
     line = [sys.executable, "-c", main, "run", "smollm2", "--json", "--ignore-eos", *options]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=seconds, check=False)
+    done = children.run(line, capture_output=True, text=True, seconds=seconds)
     assert done.returncode == 0, done.stderr[-3000:]
     if "pallas" in options:
         assert "interpreted" in done.stderr

@@ -17,8 +17,6 @@ from mks.backends.reference.ops import delta_rule as reference
 from mks.backends.reference.rounding import DTYPES
 from mks.dsl.program import work
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def arguments(b: int, kh: int, h: int, key: int, val: int, by_key: bool) -> list[jax.ShapeDtypeStruct]:
     """q, k, v, decay, rate and S."""

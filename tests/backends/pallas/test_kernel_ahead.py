@@ -26,8 +26,6 @@ from mks.dsl.program.ir import Program
 from mks.dsl.program.lower import lower
 from mks.dsl.schedule.ir import Schedule, Store
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @cache
 def program(model: str, rows: int) -> Program:

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from helpers.children import call
 from helpers.oracles import FAMILIES
-
-pytestmark = pytest.mark.timeout(900)
-
-TESTS = Path(__file__).parents[2]
 
 
 def errors(folder: str, tokens: int, kept: int, mode: str, tile: int = 256, form: str = "") -> list[list[float]]:
     """The largest error of each token's logits in two passes, the second after token `kept` of the first."""
-    line = [sys.executable, "-m", "helpers.consecutive", folder, str(tokens), str(kept), mode, str(tile), form]
-    done = subprocess.run(line, cwd=TESTS, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: list[list[float]] = json.loads(done.stdout.splitlines()[-1])
+    found: list[list[float]] = call("helpers.consecutive:errors", folder, tokens, kept, mode, tile, form, seconds=400)
     return found
 
 

@@ -109,8 +109,6 @@ QUICK = [
 SLOW = [(shares, name, working) for (shares, name), working in product(ALL, ("f32", "bf16"))
         if (shares, name, working) not in QUICK]  # fmt: skip
 
-pytestmark = pytest.mark.timeout(1800)
-
 
 def bare(shares: str, working: str) -> Case:
     """Without the construct."""

@@ -1,0 +1,133 @@
+"""Tiers of tests and what they may cost, and where their processes keep what they derive.
+
+`fast` gives confidence within a minute; without `-m` comes all that is neither `thorough` nor `slow`. `.ci/run` runs
+the `thorough` tests behind those; `slow` ones take hours in all.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import children
+
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / ".pytest_cache" / "kept"
+DEFAULT = "not slow and not thorough"
+# Seconds of a processor that the tests of a tier may use in all, by what is given as `-m`. A third is room for busy
+# machines, where a processor gets less done in a second: what is over must become cheaper, or go to the next tier.
+BUDGETS = {"fast": 75.0, DEFAULT: 600.0, "thorough": 2700.0}
+# Where a minute shows most: what is neither marked otherwise nor in another file is not `fast`.
+FAST = (
+    "tests/dsl",
+    "tests/models",
+    "tests/backends/timeline",
+    "tests/server/test_api.py",
+)
+NOT_FAST = (
+    "tests/dsl/lsp/test_session.py",
+    "tests/dsl/program/test_mutants.py",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--budget` makes a tier that costs too much fail."""
+    parser.addoption("--budget", action="store_true", help="fail where the tests use more than their tier may")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests keep what they derive in a folder of their own, from run to run, and bytecode where it is not written."""
+    os.environ["XDG_CACHE_HOME"] = str(KEPT)
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(KEPT / "bytecode"))
+        sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
+    config.pluginmanager.register(_Costs(config), "costs")
+
+
+def _is_fast(path: Path) -> bool:
+    name = path.relative_to(ROOT).as_posix()
+    return name.startswith(FAST) and not name.startswith(NOT_FAST)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Other files are not even imported for the fast tests."""
+    other = config.option.markexpr == "fast" and collection_path.is_file() and not _is_fast(collection_path)
+    return True if other else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the fast tests."""
+    for item in items:
+        if _is_fast(item.path) and not any(item.get_closest_marker(tier) for tier in ("thorough", "slow")):
+            item.add_marker("fast")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n`, tests of a file stay together, as they share what is made once, and costly files come first."""
+    from xdist.scheduler import LoadFileScheduling
+
+    config.option.loadscopereorder = False
+    return LoadFileScheduling(config, log)
+
+
+class _Costs:
+    """Counts the seconds of a processor that tests, their children included, use."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config, self.before = config, 0.0
+        self.files: Counter[str] = Counter()
+        self.tests: Counter[str] = Counter()
+        self.tier = str(config.option.markexpr)
+        # xdist's workers report to the process that started them.
+        self.shown = not hasattr(config, "workerinput")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self) -> Iterator[None]:
+        """Begin with a test."""
+        self.before = children.used()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Iterator[None]:
+        """Write down what a test's setup, call or teardown used."""
+        report: Any = yield
+        now = children.used()
+        report.user_properties.append(("cpu", now - self.before))
+        self.before = now
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add it up, in the process that reports."""
+        seconds = sum(value for name, value in report.user_properties if name == "cpu")
+        self.files[report.nodeid.partition("::")[0]] += seconds
+        self.tests[report.nodeid] += seconds
+
+    @property
+    def over(self) -> bool:
+        """Whether the tier's tests used more than they may."""
+        return self.files.total() > BUDGETS.get(self.tier, float("inf"))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say what was used, and by whom most."""
+        if not self.shown or self.files.total() < 1:
+            return
+        budget = f" of {BUDGETS[self.tier]:.0f} s" if self.tier in BUDGETS else ""
+        write = terminalreporter.write_line
+        terminalreporter.section("processor")
+        write(f"{self.files.total():.0f} s{budget}, {'too much' if self.over else 'not counting imports'}")
+        for each in (self.files, self.tests):
+            write("; ".join(f"{name} {seconds:.0f}" for name, seconds in each.most_common(8) if seconds >= 1))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail where it is too much, if that is asked for."""
+        children.stop()
+        if self.shown and self.over and self.config.option.budget and session.exitstatus == 0:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
