@@ -22,16 +22,26 @@ DEFAULT = "not slow and not thorough"
 # Seconds of a processor that the tests of a tier may use in all, by what is given as `-m`. A third is room for busy
 # machines, where a processor gets less done in a second: what is over must become cheaper, or go to the next tier.
 BUDGETS = {"fast": 75.0, DEFAULT: 600.0, "thorough": 2700.0}
-# Where a minute shows most: what is neither marked otherwise nor in another file is not `fast`.
+# Files and folders of the tier `fast`, and what in them takes too long for it.
 FAST = (
     "tests/dsl",
     "tests/models",
-    "tests/backends/timeline",
     "tests/server/test_api.py",
+    "tests/server/test_engine.py",
+    "tests/server/test_faults.py",
+    "tests/test_readme.py",
 )
 NOT_FAST = (
-    "tests/dsl/lsp/test_session.py",
+    "tests/dsl/lsp",
     "tests/dsl/program/test_mutants.py",
+    "tests/dsl/test_mutations.py",
+    "tests/dsl/text/test_recover.py",
+    "tests/dsl/text/test_format.py",
+    "tests/models/test_expert_banks.py",
+    "tests/models/test_gguf",
+    "tests/models/test_load.py",
+    "tests/models/test_memory.py",
+    "tests/models/test_pack",
 )
 
 

@@ -68,7 +68,7 @@ def _limit(pid: int, seconds: float) -> None:
             resource.prlimit(pid, resource.RLIMIT_CPU, (round(seconds) + 1, round(seconds) + 10))
 
 
-@define
+@define(eq=False)
 class _Child:
     """A process that computes what it is told: lines of JSON, and lines of JSON back."""
 
@@ -124,7 +124,9 @@ class _Child:
         self.said.close()
 
 
-_children: dict[tuple[int, bool], _Child] = {}
+# Those that live; and of them those that wait for something to do, by devices and how XLA compiles.
+_living: list[_Child] = []
+_idle: dict[tuple[int, bool], list[_Child]] = {}
 
 
 def call(function: str, *arguments: Any, seconds: float = 120, devices: int = 1, optimised: bool = False,
@@ -135,7 +137,8 @@ def call(function: str, *arguments: Any, seconds: float = 120, devices: int = 1,
     `optimised`. Raises `Failed` or `Hangs`; behind the latter the next call has a new child.
     """
     key = 8 if devices <= 8 else devices, optimised
-    child = _children.get(key) or _children.setdefault(key, _start(*key))
+    idle = _idle.setdefault(key, [])
+    child = idle.pop() if idle else _start(*key)
     child.quiet, seen, start = 0, progress(), child.used()
     print(json.dumps([function, arguments]), file=child.process.stdin, flush=True)
     while not select.select([child.answers], [], [], 0.25)[0]:
@@ -143,15 +146,17 @@ def call(function: str, *arguments: Any, seconds: float = 120, devices: int = 1,
         if now != seen:
             seen, start = now, child.used()
         if child.waits() or child.used() - start > seconds:
-            _children.pop(key).stop()
+            _end(child)
             raise Hangs(f"{function} took {seconds} s of a processor" if child.quiet < _QUIET else f"{function} waits")
     answer = child.answers.readline()
     if not answer:
-        words = _children.pop(key).last_words()
-        child.stop()
+        words = child.last_words()
+        _end(child)
         raise Failed(f"the child ended with {child.process.returncode}: {words}")
     if child.bytes() > _MOST_BYTES:
-        _children.pop(key).stop()
+        _end(child)
+    else:
+        idle.append(child)
     found = json.loads(answer)
     if "error" in found:
         raise Failed(found["error"])
@@ -170,20 +175,28 @@ def _start(devices: int, optimised: bool) -> _Child:
                                env=os.environ | settings, stdin=subprocess.PIPE, stdout=said, stderr=said,
                                pass_fds=[write])  # fmt: skip
     os.close(write)
-    return _Child(process, os.fdopen(read), said)
+    child = _Child(process, os.fdopen(read), said)
+    _living.append(child)
+    return child
+
+
+def _end(child: _Child) -> None:
+    child.stop()
+    _living.remove(child)
 
 
 def used() -> float:
     """Seconds of a processor that this process and its children used, those that still live included."""
     times = os.times()
-    return sum(times[:4]) + sum(child.used() for child in _children.values())
+    return sum(times[:4]) + sum(child.used() for child in _living)
 
 
 @atexit.register
 def stop() -> None:
     """End all children."""
-    while _children:
-        _children.popitem()[1].stop()
+    while _living:
+        _end(_living[0])
+    _idle.clear()
 
 
 def main(answers: int) -> None:

@@ -267,6 +267,7 @@ def test_executables(made: Path, folder: Path) -> None:
     assert said.split()[0] == "E507"
 
 
+@pytest.mark.thorough
 def test_a_loaded_step_decodes(made: Path) -> None:
     """On a host that passes for one with the TPU, the loaded step is what decodes, and gives the ids of its kernel."""
     found = []

@@ -16,6 +16,7 @@ from helpers import children
 from helpers.cases import DATA
 from helpers.definitions import text
 from helpers.schedules import ONE, kimi
+from helpers.tiers import thorough_but
 
 from mks.dsl.commands.cli import main
 from mks.server.commands.load import open_model
@@ -97,7 +98,7 @@ def test_a_packed_model_is_what_its_definition_says(
     assert "--packed is for kernels" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("by_flag", [True, False])
+@pytest.mark.parametrize("by_flag", thorough_but((True,), (True, False)))
 def test_a_packed_model_runs(packed: str, by_flag: bool) -> None:
     """It gives the oracle's greedy ids, named by a flag alone or as a model."""
     with np.load(DATA / "qwen3_tiny" / "oracle.npz") as oracle:
@@ -111,6 +112,7 @@ def test_a_packed_model_runs(packed: str, by_flag: bool) -> None:
     assert json.loads(done.stdout)["output_ids"] == right[16:19]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("folder", "lines", "cores"),
     [pytest.param("kimi_k3_tiny", ONE, 1, id="plain"), pytest.param("kimi_k3_mxfp4_tp8", kimi(2, 1), 2, id="mxfp4")],

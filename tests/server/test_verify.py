@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from helpers import children
+from helpers.tiers import thorough_but
 
 from mks.dsl.commands.cli import main
 
@@ -62,6 +63,7 @@ def sound(found: dict[str, Any], parts: set[str]) -> None:
     assert all(choice["kernel"] == choice["reference"] for choice in found["ids"])
 
 
+@pytest.mark.thorough
 def test_a_model_of_attention(file: Any) -> None:
     """Two sequences at four positions of their own, the last one beyond a tile of the cache."""
     found = said(file("qwen3"), "qwen3_tiny", "--rows", "2")
@@ -71,7 +73,10 @@ def test_a_model_of_attention(file: Any) -> None:
     assert (found["interpreted"], found["cores"], found["rows"], found["dtype"]) == (True, 1, 2, "f32")
 
 
-@pytest.mark.parametrize(("name", "part"), [("attention", "attention"), ("mlp.down", "mlp"), ("step", "step")])
+TILES = (("mlp.down", "mlp"), ("attention", "attention"), ("step", "step"))
+
+
+@pytest.mark.parametrize(("name", "part"), thorough_but(TILES[:1], TILES))
 def test_a_wrong_tile_is_found_where_it_is(file: Any, name: str, part: str) -> None:
     """That part differs, and no other: the reference's parts get what the kernel's got."""
     found = said(file("qwen3"), "qwen3_tiny", "--corrupt", name, "--tokens", "5,6", "--positions", "0,1")
@@ -82,6 +87,7 @@ def test_a_wrong_tile_is_found_where_it_is(file: Any, name: str, part: str) -> N
     assert bad["worst"]["rms"] > 0.01
 
 
+@pytest.mark.thorough
 def test_people_are_told(file: Any) -> None:
     """A table with every part, the ids that differ, and where the part stands in the file."""
     path = file("qwen3")
@@ -96,6 +102,7 @@ def test_people_are_told(file: Any) -> None:
     assert "the kernels are interpreted" in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_model_with_states(file: Any) -> None:
     """Recurrent states after each step, too; and a wrong tile of what makes them is found."""
     path = file("qwen38")

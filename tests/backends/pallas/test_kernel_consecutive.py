@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from helpers.children import call
 from helpers.oracles import FAMILIES
+from helpers.tiers import thorough_but
 
 
 def errors(folder: str, tokens: int, kept: int, mode: str, tile: int = 256, form: str = "") -> list[list[float]]:
@@ -13,13 +14,17 @@ def errors(folder: str, tokens: int, kept: int, mode: str, tile: int = 256, form
     return found
 
 
-@pytest.mark.parametrize(("folder", "mode"), [("qwen38_tiny", "on_wait"), ("kimi_k3_tiny", "eager")])
+FIRST = (("qwen38_tiny", "on_wait"),)
+
+
+@pytest.mark.parametrize(("folder", "mode"), thorough_but(FIRST, (*FIRST, ("kimi_k3_tiny", "eager"))))
 def test_a_rejected_draft_costs_no_copy(folder: str, mode: str) -> None:
     """Four tokens at once give the oracle's logits; so does the pass that goes on from the second of them."""
     for row in errors(folder, 4, 1, mode):
         assert max(row) <= FAMILIES[folder][1]
 
 
+@pytest.mark.thorough
 def test_tokens_of_one_sequence_over_an_expanded_cache() -> None:
     """Their own keys and values are made in the pass, those before them were kept."""
     for row in errors("kimi_k3_tiny", 3, 1, "on_wait", form="expanded"):
