@@ -19,6 +19,8 @@ from helpers import children
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / ".pytest_cache" / "kept"
 DEFAULT = "not slow and not thorough"
+# Each of xdist's workers has a folder of its own, as JAX writes compiled programs without regard to other processes.
+CACHE = KEPT / os.environ.get("PYTEST_XDIST_WORKER", "alone")
 # Seconds of a processor that the tests of a tier may use in all, by what is given as `-m`. A third is room for busy
 # machines, where a processor gets less done in a second: what is over must become cheaper, or go to the next tier.
 BUDGETS = {"fast": 75.0, DEFAULT: 600.0, "thorough": 2700.0}
@@ -29,7 +31,6 @@ FAST = (
     "tests/server/test_api.py",
     "tests/server/test_engine.py",
     "tests/server/test_faults.py",
-    "tests/test_readme.py",
 )
 NOT_FAST = (
     "tests/dsl/lsp",
@@ -45,17 +46,29 @@ NOT_FAST = (
 )
 
 
+def _keep() -> None:
+    """The next run finds what is derived: compiled programs, checkpoints, bytecode where none is written elsewhere."""
+    os.environ["XDG_CACHE_HOME"] = str(CACHE)
+    checkpoints = CACHE / "mks" / "checkpoints"
+    if not checkpoints.exists():
+        (KEPT / "checkpoints").mkdir(parents=True, exist_ok=True)
+        checkpoints.parent.mkdir(parents=True, exist_ok=True)
+        checkpoints.symlink_to(KEPT / "checkpoints")
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(KEPT / "bytecode"))
+        sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
+
+
+_keep()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--budget` makes a tier that costs too much fail."""
     parser.addoption("--budget", action="store_true", help="fail where the tests use more than their tier may")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tests keep what they derive in a folder of their own, from run to run, and bytecode where it is not written."""
-    os.environ["XDG_CACHE_HOME"] = str(KEPT)
-    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
-        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(KEPT / "bytecode"))
-        sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
+    """Count what tests cost."""
     config.pluginmanager.register(_Costs(config), "costs")
 
 

@@ -201,6 +201,9 @@ def stop() -> None:
 
 def main(answers: int) -> None:
     """Compute what standard input says, until it ends."""
+    from mks.backends.reference import keep_compiled
+
+    keep_compiled()
     with os.fdopen(answers, "w") as out:
         for line in sys.stdin:
             name, arguments = json.loads(line)
