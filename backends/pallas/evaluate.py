@@ -16,7 +16,7 @@ from ...dsl.model import ops as registry
 from ...dsl.model.shapes import Shape
 from ...dsl.program import ir as p
 from ...dsl.program import work
-from ...dsl.program.vectors import ROW
+from ...dsl.program.vectors import ROW, looked_up
 from ..reference.rounding import DTYPES
 from . import ops
 from .core import Core, when
@@ -26,6 +26,7 @@ from .ops.mix import mix
 from .ops.rope import rotated
 from .peers import Scalar
 from .places import BEGINS, bank_scope
+from .transfers import own_entry
 
 type Value = Any  # an array, a plain number, or a tuple of arrays
 
@@ -34,11 +35,11 @@ def evaluate(node: m.Node, core: Core) -> Value:
     """A node's value."""
     match node:
         case m.Static():
-            return core.scalar(node)
+            return core.number(node) if node in core.program.scalars else core.scalar(node)
         case m.Local():
             return core.scope[node.name] if node.name in core.scope else read(node.name, core)
         case m.Input():
-            return core.positions() if node.name == "position" else core.refs["tokens"][...]
+            return core.positions() if node.name == "position" else core.given["tokens"][...]
         case m.WeightRef():
             return _vector(node.name, core)
         case m.Call():
@@ -87,7 +88,7 @@ def _mix(node: m.Call, core: Core) -> jax.Array:
     assert isinstance(base, m.StateRef)
     ref = core.refs[base.name]
     used: Any = core.scalar(banks.stop) if isinstance(banks, m.Slice) else ref.shape[0]
-    eps = float(core.program.instance.number(node.options[0][1]))
+    eps = core.number(node.options[0][1])
     scope = bank_scope(core.place)
     return mix(ref, evaluate(x, core), evaluate(folded, core), eps=eps, used=used, scope=scope)
 
@@ -141,7 +142,7 @@ def _clear(ref: Any, core: Core) -> None:
     """Rows that begin have no past."""
 
     def row(b: Scalar, _: None) -> None:
-        @pl.when(core.refs["at"][b] == 0)
+        @pl.when(core.given["at"][b] == 0)
         @jax.named_scope(BEGINS)
         def clear() -> None:
             ref[b] = jnp.zeros(ref.shape[1:], ref.dtype)
@@ -167,7 +168,7 @@ def read(name: str, core: Core) -> jax.Array:
     view = core.program.views.get(f"{core.place}.{name}") or core.program.views[name]
     buffer, ref = core.program.buffers[view.buffer], core.held(view.buffer)
     if name.startswith(ROW):
-        return _row_of_table(name.removeprefix(ROW), view, ref, core)
+        return _row_of_table(name, view, ref, core)
     if len(view.shape) == 1 and len(buffer.shape) == 2:
         value = columns(ref, view.start, view.shape[0])
     else:
@@ -185,8 +186,9 @@ def columns(ref: Any, start: int, width: int) -> jax.Array:
     return whole if (start, start + width) == (first, last) else whole[:, start - first : start - first + width]
 
 
-def _row_of_table(weight: str, view: p.View, ref: Any, core: Core) -> jax.Array:
+def _row_of_table(name: str, view: p.View, ref: Any, core: Core) -> jax.Array:
     """Words to numbers: of bf16, the low halves come first and the high ones after them. Rows elsewhere are zero."""
+    weight, index = looked_up(name)
     words = ref[:, 0, :]
     if core.program.instance.dtype(core.program.instance.model.weights[weight].type) == "f32":
         value = lax.bitcast_convert_type(words, jnp.float32)
@@ -198,7 +200,7 @@ def _row_of_table(weight: str, view: p.View, ref: Any, core: Core) -> jax.Array:
     share = core.program.arrays[f"table {weight}"].shape[0]
     if share == core.program.instance.shape(core.program.instance.model.weights[weight].shape)[0]:
         return value
-    local = core.refs["tokens"][...] - core.cores.rank() * share
+    local = own_entry(core.given["tokens"][...] if index == "token" else core.positions(), weight, core)
     return jnp.where((local >= 0) & (local < share), value, 0.0)
 
 

@@ -26,7 +26,7 @@ class World:
 
     sink: Sink
     damaged: frozenset[str]
-    declared: s.Model
+    declared: s.Model | None = None
     sizes: dict[str, m.Size] = field(factory=dict)
     lists: dict[str, m.LayerList] = field(factory=dict)
     functions: dict[str, s.Function] = field(factory=dict)
@@ -41,9 +41,10 @@ class World:
 
     def uses(self, function: str) -> list[Span]:
         """All calls of a function in the model's text."""
-        found, pending = [], [self.declared]
+        found: list[Span] = []
+        pending: list[Any] = [self.declared]
         while pending:
-            item: Any = pending.pop()
+            item = pending.pop()
             if isinstance(item, tuple):
                 pending += reversed(item)
             elif hasattr(type(item), "__attrs_attrs__") and not isinstance(item, Span):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial, reduce
+
 from attrs import evolve
 
 from ..model import ir as m
@@ -9,6 +11,7 @@ from ..model import ops as registry
 from ..model.expressions import walk
 from ..model.facts import STEP, names_of
 from ..model.ir import Node
+from ..text import syntax as s
 from . import ir as p
 from .attention import attend, attend_latent, write_entries
 from .build import Build, cannot, groups, layer_scalar, turned
@@ -16,11 +19,11 @@ from .columns import beside_whole
 from .expanded import attend_expanded, is_expanded
 from .experts import expert_matmul, experts, route
 from .frame import Frame, Mark, Ops
-from .partials import axes
+from .partials import number
 from .products import matmul
 from .sums import complete, norm_of_share, scattered
 from .values import Split, linear, whole
-from .vectors import ROW, is_table
+from .vectors import is_table, row_name
 
 
 def lower_body(build: Build, place: str, statements: tuple[m.Assign | m.Write, ...]) -> Ops:
@@ -180,12 +183,54 @@ def _call(node: m.Call, frame: Frame) -> Split:
     if through is not None:
         return through
     done = evolve(node, args=tuple(complete(a, n.type, frame) for a, n in zip(args, node.args, strict=True)))
-    for _, static in node.options:
-        if static.depends:
-            layer_scalar(frame.build, static)
-    if node.op == "rope":
-        _turns(done, frame)
-    return whole(done)
+    return whole(by_layer(done, frame))
+
+
+def by_layer(call: m.Call, frame: Frame) -> Node:
+    """A call whose options may depend on the layer: one call for each of their values, of which the layer takes its."""
+    ways = options_by_layer(call, frame)
+    if len(ways) > 1 and (len(call.types) > 1 or any(isinstance(arg, m.StateRef) for arg in call.args)):
+        static = next(static for _, static in call.options if static.depends)
+        raise cannot(f"`{call.op}` with an option that depends on the layer", static.span)
+    names = {f"+given {i}": arg for i, arg in enumerate(call.args) if isinstance(arg, m.Call | m.Select | m.Let)}
+    if len(ways) > 1:
+        bound = {id(arg): frame.local(name, arg.type, arg) for name, arg in names.items()}
+        call = evolve(call, args=tuple(bound.get(id(arg), arg) for arg in call.args))
+    found: Node | None = None
+    for layers, options in reversed(ways):
+        one: Node = evolve(call, options=options)
+        if call.op == "rope":
+            _turns(evolve(call, options=options), frame)
+        found = one if found is None else m.Select(_in_layers(layers, call, frame), one, found, call.type, call.span)
+    assert found is not None
+    return m.Let(tuple(names.items()), found, call.span) if len(ways) > 1 and names else found
+
+
+type Options = tuple[tuple[str, m.Static], ...]
+
+
+def options_by_layer(call: m.Call, frame: Frame) -> list[tuple[list[int], Options]]:
+    """The values that a call's options have, and the layers in which they are those."""
+    if not any(static.depends for _, static in call.options):
+        return [([], call.options)]
+    found: dict[tuple[float | None, ...], tuple[list[int], Options]] = {}
+    for static in (static for _, static in call.options):
+        layer_scalar(frame.build, static, table=False)
+    for layer in frame.build.layers_of(frame.place):
+        values = [(name, static, frame.build.shares.instance.number(static, layer) if static.depends else None)
+                  for name, static in call.options]  # fmt: skip
+        options = tuple((name, static if value is None else number(value, static)) for name, static, value in values)
+        found.setdefault(tuple(value for _, _, value in values), ([], options))[0].append(layer)
+    return list(found.values())
+
+
+def _in_layers(layers: list[int], call: m.Call, frame: Frame) -> m.Static:
+    """Whether the layer is one of these."""
+    at = call.span
+    each = [s.Binary(at, "==", s.Name(at, "layer"), s.Number(at, layer, str(layer))) for layer in layers]
+    static = m.Static(reduce(partial(s.Binary, at, "or"), each), frozenset({"layer"}), at)
+    layer_scalar(frame.build, static)
+    return static
 
 
 def _turns(call: m.Call, frame: Frame) -> None:
@@ -215,11 +260,13 @@ def _mix(node: m.Call, frame: Frame) -> Node:
     banks, x, folded = node.args
     base = banks.base if isinstance(banks, m.Slice) else banks
     if not isinstance(base, m.StateRef) or (
-        isinstance(banks, m.Slice) and frame.build.shares.instance.value(banks.start)
+        isinstance(banks, m.Slice) and (banks.start.depends or frame.build.shares.instance.value(banks.start))
     ):
         raise cannot("mix values other than the first of a buffer", node.span)
     if isinstance(banks, m.Slice):
         layer_scalar(frame.build, banks.stop)
+    for _, static in node.options:
+        layer_scalar(frame.build, static)
     _bank(base.name, frame)
     return evolve(node, args=(banks, *(complete(split(a, frame), a.type, frame) for a in (x, folded))))
 
@@ -227,7 +274,7 @@ def _mix(node: m.Call, frame: Frame) -> Node:
 def _lookup(call: m.Call, frame: Frame) -> Split:
     table, index = call.args
     assert isinstance(table, m.WeightRef)
-    build, name = frame.build, f"{ROW}{table.name}"
+    build = frame.build
     declared = build.schedule.model.weights[table.name]
     share, width = build.shares.weight_shape(declared)
     dtype = build.dtype(declared.type)
@@ -235,15 +282,17 @@ def _lookup(call: m.Call, frame: Frame) -> Split:
         raise cannot("look up rows whose columns are shared out", call.span)
     if not isinstance(index, m.Input):
         raise cannot("look up a row that is not the token's or the position's", call.span)
+    over, name = build.shares.over(declared.shape[0]), row_name(table.name, index.name)
+    if build.shares.repeats(declared.shape[0]) > 1:
+        raise cannot("look up rows of which several cores hold the same", call.span)
     words = -(-width // (256 if dtype == "bf16" else 128)) * 128
     if name not in build.buffers:
         build.buffer(name, (build.rows, 1, words), "int32", "", call.span)
         build.views[name] = p.View(name, 0, (width,))
         build.arrays[f"table {table.name}"] = p.Array(f"table {table.name}", (share, 1, words), "int32", "table")
-    cut = share != build.shares.instance.length(declared.shape[0])
-    frame.ops.append(p.Lookup(f"table {table.name}", index, name, share if cut else None))
+    frame.ops.append(p.Lookup(f"table {table.name}", index, name, share if over else None))
     local = frame.local(name, call.type, call)
-    return Split(local, None, axes(frame)) if cut else whole(local)
+    return Split(local, None, over) if over else whole(local)
 
 
 def _state(ref: m.StateRef, frame: Frame) -> m.StateRef:

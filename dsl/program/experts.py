@@ -9,7 +9,7 @@ from ..model.expressions import walk
 from ..model.ir import Node, Type
 from . import ir as p
 from .banks import expert_bank
-from .build import Build, cannot, sharded_over
+from .build import Build, cannot, layer_scalar, sharded_over
 from .frame import Frame
 from .partials import axes
 from .sums import complete
@@ -26,6 +26,10 @@ def route(statement: m.Assign, call: m.Call, frame: Frame) -> None:
     scores = frame.compute(
         frame.fresh("score"), (experts,), "f32", complete(frame.split(score, frame), score.type, frame)
     )
+    for option, static in call.options:
+        if static.depends and option not in ("eps", "scale"):
+            raise cannot(f"choose experts by a `{option}` that depends on the layer", static.span)
+        layer_scalar(build, static)
     name = f"{frame.place}.{statement.names[0]}"
     build.held(name, (experts,), "f32", frame.place, statement.span)
     bank = f"experts {frame.place}"

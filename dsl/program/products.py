@@ -7,7 +7,7 @@ from ..model.expressions import walk
 from ..model.ir import Node
 from ..schedule.ir import Group
 from . import ir as p
-from .build import DIRECT, Build, cannot, product, summed_over
+from .build import DIRECT, Build, cannot, product, split_over, summed_over
 from .frame import Frame, Mark
 from .partials import axes
 from .sums import complete, gather
@@ -61,7 +61,7 @@ def _together(call: m.Call, frame: Frame) -> None:
 def _gathers(made: p.Product, frame: Frame) -> None:
     """Shared-out rows come together, with what the schedule sends beside them, over products that it names."""
     schedule = frame.build.schedule
-    cut = [w for w in made.weights if w in schedule.splits]
+    cut = [w for w in made.weights if split_over(frame.build, w)]
     while cut:
         values = {w: _values_of(w, frame) for w in cut}
         line = next((g for g in schedule.gathers if set(g.values) & values[cut[0]]), None)

@@ -7,12 +7,12 @@ from ..model.ir import Node, Type
 from ..model.shapes import Poly
 from ..schedule.ir import Reduce
 from . import ir as p
-from .build import LANES, cannot
+from .build import LANES, cannot, split_over
 from .columns import by_columns
 from .frame import Frame
 from .partials import axes, named, normed, number, share, squares
 from .values import Split
-from .vectors import ROW
+from .vectors import ROW, looked_up
 
 
 def complete(split: Split, type_: Type, frame: Frame) -> Node:
@@ -44,7 +44,7 @@ def _unsaid(split: Split, frame: Frame) -> tuple[str, str]:
     """A row of a table is on one core only: its own type loses nothing on the way, and there is no hurry."""
     build, node = frame.build, split.partial
     if isinstance(node, m.Local) and node.name.startswith(ROW) and split.scaled is None:
-        dtype = build.dtype(build.schedule.model.weights[node.name.removeprefix(ROW)].type)
+        dtype = build.dtype(build.schedule.model.weights[looked_up(node.name)[0]].type)
         return "scatter_gather", dtype
     return "direct", "f32"
 
@@ -96,7 +96,9 @@ def _scaled(split: Split, type_: Type, by: str, wire: str, frame: Frame) -> Node
 
 def gather(weights: tuple[str, ...], product: p.Product, frame: Frame) -> p.Send:
     """Rows that were shared out come together: one message for weights that lie side by side in the product."""
-    build = frame.build
+    build, over = frame.build, split_over(frame.build, weights[0])
+    if any(split_over(build, weight) != over for weight in weights):
+        raise cannot("gather values in one message that are shared out over different axes", product.span)
     views = [build.views[f"@{weight}"] for weight in weights]
     start, end = views[0].start, views[-1].start + views[-1].shape[0]
     if sum(view.shape[0] for view in views) != end - start:
@@ -109,7 +111,7 @@ def gather(weights: tuple[str, ...], product: p.Product, frame: Frame) -> p.Send
         build.views[f"@{weight}"] = p.View(result, 0, (whole,))
         pieces.append(p.Piece(result, at, view.shape[0]))
         at += view.shape[0]
-    build.exchanges[name] = p.Exchange(name, "gather", "direct", "f32", axes(frame), product.result, "", start, at,
+    build.exchanges[name] = p.Exchange(name, "gather", "direct", "f32", over, product.result, "", start, at,
                                        product.span, tuple(pieces))  # fmt: skip
     return p.Send(name)
 

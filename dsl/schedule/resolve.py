@@ -189,7 +189,7 @@ def _spans(item: s.Setting | None, draft: Draft) -> tuple[tuple[int, ...], bool]
             keep = True
         else:
             draft.sink.report("E206", "`span` takes `keep = every row`", option.span)
-    return _numbers(item, draft, None) or (1,), keep
+    return _numbers(item, draft, LARGEST_ROWS) or (1,), keep
 
 
 def _context(item: s.Setting | None, declared: s.Schedule, draft: Draft) -> int:

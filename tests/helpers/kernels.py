@@ -121,6 +121,22 @@ def same(a: Sequence[Found], b: Sequence[Found]) -> list[str]:
     return wrong
 
 
+def wrong(outcome: Outcome) -> list[str]:
+    """What is not as the reference has it: each step's logits, ids and states."""
+    if isinstance(outcome, str):
+        return [outcome]
+    found = []
+    for i, step in enumerate(outcome):
+        if np.abs(step.logits - step.wanted).max() > 2e-5 * np.abs(step.wanted).max():
+            found.append(f"logits of step {i}")
+        if (step.ids != step.wanted.argmax(-1)).any():
+            found.append(f"ids of step {i}")
+        for name, value in step.states.items():
+            if np.abs(value - step.wanted_states[name]).max() > 2e-5:
+                found.append(f"{name} after step {i}")
+    return found
+
+
 # What follows runs in the child.
 
 
