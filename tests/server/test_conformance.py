@@ -71,11 +71,12 @@ def run(url: str, tmp_path: Path, *arguments: str, seconds: int = 280, **setting
     return out
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "settings",
     [
         {"OAI_CHAT_EXTRA": NO_THINKING, "OAI_API_KEY": "secret", "OAI_EXPECT_AUTH": "1"},
-        pytest.param({"OAI_REASONING": "1"}, marks=pytest.mark.thorough),
+        {"OAI_REASONING": "1"},
     ],
     ids=["keys", "reasoning"],
 )

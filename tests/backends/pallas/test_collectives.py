@@ -39,6 +39,7 @@ def test_sums_are_numpys() -> None:
     check(reduces((4,), rows=3, width=300) + reduces((2,), rows=1, width=64, static=True)[::-1])
 
 
+@pytest.mark.thorough
 def test_sums_on_eight_cores() -> None:
     """As on fewer, where cores are further apart."""
     check(reduces((8,), rows=2)[1::2])
@@ -76,6 +77,7 @@ def test_merged_softmaxes() -> None:
     ])  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_one_axis_of_two() -> None:
     """A collective over one axis stays between its cores; over both, ranks run with the last axis fastest."""
     check([

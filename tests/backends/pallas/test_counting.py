@@ -47,7 +47,7 @@ def schedules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its kernel's schedules, for v5e."""
     folder = tmp_path_factory.mktemp("schedules")
     (folder / "program").write_bytes(pickle.dumps(routed(), protocol=5))
-    dump([sys.executable, "-m", "mks.backends.pallas.counting", str(folder / "program")], folder, timeout=300)
+    dump([sys.executable, "-m", "mks.backends.pallas.counting", str(folder / "program")], folder, timeout=1500)
     return folder
 
 
