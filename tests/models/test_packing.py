@@ -4,7 +4,6 @@ import json
 import os
 import resource
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from helpers import children
 from helpers.definitions import FOLDER
 from helpers.oracles import DATA
 from helpers.packs import TEXT, content, in_memory, pack, prepared
@@ -286,7 +286,7 @@ def test_a_killed_process(checkpoint: Path, tmp_path: Path) -> None:
     tests = str(Path(__file__).parents[1])
     made = prepared(SOURCE, checkpoint, "two")
     pack(made, tmp_path / "whole")
-    run = subprocess.run([sys.executable, "-c", CHILD, tests, str(checkpoint), str(tmp_path / "killed")], timeout=60)
+    run = children.run([sys.executable, "-c", CHILD, tests, str(checkpoint), str(tmp_path / "killed")], seconds=60)
     assert run.returncode == -9
     assert not (tmp_path / "killed" / "manifest.json").exists()
 
@@ -467,7 +467,7 @@ def test_memory_of_packing(tmp_path: Path, working: str) -> None:
     (tmp_path / "big.mks").write_text(TEXT)
     tests = str(Path(__file__).parents[1])
     command = [sys.executable, "-c", MEASURED, tests, str(tmp_path), str(tmp_path / "packed"), working]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    run = children.run(command, capture_output=True, text=True, seconds=120)
     assert run.returncode == 0, run.stderr
     packed, anonymous, shared = map(int, run.stdout.split())
     width = {"bf16": 2, "f32": 4}[working]

@@ -26,7 +26,7 @@ HELLO = [{"role": "user", "content": "Hello"}]
 @pytest.fixture(scope="module")
 def client(server: Running) -> Iterator[openai.OpenAI]:
     """The official client."""
-    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=20) as one:
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=120) as one:
         yield one
 
 
@@ -93,7 +93,7 @@ def test_the_client_raises_for_a_failure_in_a_stream(files: TextFiles) -> None:
     decoder = FakeDecoder()
     with (
         running(build_service(decoder, files, "tiny"), decoder) as server,
-        openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=20) as client,
+        openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=120) as client,
     ):
         decoder.gate.clear()
         body: dict[str, Any] = {"model": "tiny", "messages": HELLO, "extra_body": {"ignore_eos": True}}

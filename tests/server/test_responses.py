@@ -42,7 +42,7 @@ def server(files: TextFiles) -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def client(server: Running) -> Iterator[openai.OpenAI]:
     """The official client."""
-    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=20) as one:
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=120) as one:
         yield one
 
 

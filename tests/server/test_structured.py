@@ -408,7 +408,7 @@ class Thing(pydantic.BaseModel):
 
 def test_the_clients_helpers_work(wide: Running, tokenizer: Tokenizer) -> None:
     """Parsed models, parsed tool calls and the streaming helper of the official client."""
-    with openai.OpenAI(base_url=wide.url + "/v1", api_key="none", max_retries=0, timeout=20) as client:
+    with openai.OpenAI(base_url=wide.url + "/v1", api_key="none", max_retries=0, timeout=120) as client:
         with saying(wide, tokenizer, '{"color": "red", "sizes": [1, 2], "note": null}'):
             parsed = client.chat.completions.parse(
                 model="tiny", messages=USER, response_format=Thing, temperature=0, max_tokens=60,  # type: ignore[arg-type]
@@ -466,7 +466,7 @@ def test_others_do_not_wait_for_grammars(files: TextFiles, monkeypatch: pytest.M
     with running(service, decoder) as server, ThreadPoolExecutor(20) as clients:
         body = {**BODY, "max_tokens": 2, "response_format": schema(THING)}
         url = server.url + "/v1/chat/completions"
-        asked = [clients.submit(httpx.post, url, json=body, timeout=20) for _ in range(20)]
+        asked = [clients.submit(httpx.post, url, json=body, timeout=120) for _ in range(20)]
         wait_for(lambda: sum(one.done() for one in asked) == 20 - builders.MAX_WAITING - builders.THREADS)
         assert server.post("/v1/chat/completions", {**BODY, "max_tokens": 2}).status_code == 200
         hold.set()
