@@ -41,9 +41,10 @@ class World:
 
     def uses(self, function: str) -> list[Span]:
         """All calls of a function in the model's text."""
-        found, pending = [], [self.declared] if self.declared is not None else []
+        found: list[Span] = []
+        pending: list[Any] = [self.declared]
         while pending:
-            item: Any = pending.pop()
+            item = pending.pop()
             if isinstance(item, tuple):
                 pending += reversed(item)
             elif hasattr(type(item), "__attrs_attrs__") and not isinstance(item, Span):
