@@ -30,7 +30,8 @@ REGISTER = 4096
 _LANES, _SUBLANES = 128, 8
 _FREE, _FULL = 64, 640  # registers of a bf16 matrix that stay registers, and those of the largest transfer
 _REGISTERS_OF_ROW = 4  # of a tape
-_LEVELS = 2  # of regions in each other that spill much of a kind
+_EXACT = 256  # registers of an f32 matrix that are as bad as any number
+_LEVELS = 2  # of regions in each other that spill values
 _ONE_ROW = 0.3  # of what values of several rows spill
 _SEEN = 48  # registers of running softmaxes that are as bad as any number of them
 
@@ -58,8 +59,8 @@ class Spills:
 _BY_TARGET = {
     "v5e": Spills(60, 10, 35, 0.25, 1.5, 1.2, 3, 1.6, 40),
     "v5p": Spills(60, 10, 35, 0.25, 1.5, 1.2, 3, 1.6, 40),
-    "v6e": Spills(70, 50, 40, 0.3, 3, 1.2, 3, 1.9, 40),
-    "tpu7x": Spills(55, 55, 120, 0.2, 3.5, 1.4, 4, 1.6, 44),
+    "v6e": Spills(70, 50, 50, 0.3, 3, 1.2, 3, 1.9, 40),
+    "tpu7x": Spills(55, 55, 135, 0.2, 3.5, 1.4, 4, 1.6, 44),
 }
 
 
@@ -67,7 +68,6 @@ def temporaries(program: p.Program) -> int:
     """Bytes, at least what the compiler takes."""
     spills = _BY_TARGET[program.schedule.target.name]
     products, values, others = _region(program.body, program, spills).path
-    products = min(products, max(_LEVELS * spills.f32, 2 * _LEVELS * spills.bf16))
     computed = (op for op in every(program.body) if isinstance(op, p.Compute))
     values = min(values, _LEVELS * max((_of_values(op, program, spills) for op in computed), default=0.0))
     return round(spills.always + products + values + others) * REGISTER
@@ -150,7 +150,7 @@ def _of_product(op: p.Dot | p.ExpertDot, program: p.Program, spills: Spills) -> 
     product = program.products[op.product]
     registers = sum(product.tiling.runs[op.run].rows) // _SUBLANES * _REGISTERS_OF_ROW
     if product.dtype == "f32":
-        return spills.f32 * min(1.0, registers / _FREE)
+        return spills.f32 * min(1.0, registers / _EXACT)
     return spills.bf16 * min(1.0, max(0, registers - _FREE) / (_FULL - _FREE))
 
 
