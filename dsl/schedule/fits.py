@@ -130,9 +130,9 @@ def _pair_shares(call: m.Call, many: int, few: int, schedule: Schedule, instance
                         f"{sorted(theirs)}", held.span, others=(Label(schedule.shards[a].span, f"{a} = {heads}"),),
                         helps=(f"write `{b} (repeat)`",) if not held.repeat and ways % shared == 0 else ())  # fmt: skip
             return
-    own, theirs = (_most(ways, *of) for of in ((heads, schedule.shards[a].repeat), (shared, held.repeat)))
-    if own % theirs or own // theirs != each and theirs > 1:
-        sink.report("E213", f"a core has {own} heads of `{a}` for {theirs} of `{b}`; {each} share each", held.span,
+    own, kept = (_most(ways, *of) for of in ((heads, schedule.shards[a].repeat), (shared, held.repeat)))
+    if kept > 1 and own != kept * each:
+        sink.report("E213", f"a core has {own} heads of `{a}` for {kept} of `{b}`; {each} share each", held.span,
                     others=(Label(schedule.shards[a].span, f"{a} = {heads}"),))  # fmt: skip
 
 
