@@ -24,7 +24,7 @@ def attend(op: p.Attend, core: Core) -> None:
         (_attend_apart if core.program.caches[op.ring].axes else _attend_consecutive)(op, core)
         return
     ring, program = core.program.caches[op.ring], core.program
-    scale = float(program.instance.number(op.call.options[0][1]))
+    scale = core.number(op.call.options[0][1])
     queries, result = [core.refs[name] for name in op.queries], core.refs[op.result]
     entries = [core.held(name) for name in op.entries]
     # Of latent attention both caches are keys, and the latents are the values too.
@@ -78,7 +78,7 @@ def _if_mine(found: attention.Running, position: Scalar, core: Core) -> attentio
 
 
 def _see(so_far: attention.Running, queries: list[jax.Array], keys: list[Any], values: Any, start: Scalar,
-         position: Scalar, scale: float) -> attention.Running:  # fmt: skip
+         position: Scalar, scale: jax.Array | float) -> attention.Running:  # fmt: skip
     """A tile of a cache, always by as many positions, so that what is moved together changes no bit."""
     length = values.shape[1]
     for at in range(0, length, ATTENDED):
@@ -93,8 +93,7 @@ def _attend_consecutive(op: p.Attend, core: Core) -> None:
 
     The tokens' heads stand together as the heads of one row, those of a key's head one after the other.
     """
-    ring, program = core.program.caches[op.ring], core.program
-    scale = float(program.instance.number(op.call.options[0][1]))
+    ring, scale = core.program.caches[op.ring], core.number(op.call.options[0][1])
     queries, result = [core.refs[name] for name in op.queries], core.refs[op.result]
     entries = [core.held(name)[...] for name in op.entries]
     latent, tokens = len(queries) > 1, core.rows
@@ -142,7 +141,7 @@ def _attend_apart(op: p.Attend, core: Core) -> None:
     is no room to see a tile with all tokens at once: what each has seen waits in the result.
     """
     ring, program = core.program.caches[op.ring], core.program
-    scale = float(program.instance.number(op.call.options[0][1]))
+    scale = core.number(op.call.options[0][1])
     queries, result = [core.refs[name] for name in op.queries], core.refs[op.result]
     entries = [core.held(name) for name in op.entries]
     among = [jnp.stack([entry[:, 0]]) for entry in entries]  # [1, tokens, width]

@@ -17,7 +17,7 @@ from ...dsl.program import ir as p
 from ...dsl.program.work import collective, exchange_set
 from ..reference.rounding import DTYPES
 from . import blocks, collectives
-from .core import Core
+from .core import REAL, Core
 from .peers import Cores, collective_id
 from .tape import rows as tape_rows
 from .tape import table
@@ -61,10 +61,14 @@ def layer_table(program: p.Program) -> np.ndarray:
     return found
 
 
-def scalar_table(program: p.Program) -> np.ndarray:
-    """int32 `[layers + 2, scalars]`: the numbers that depend on the layer, in the rows of the layer table."""
-    values = np.asarray(list(program.scalars.values()), np.float64).T
-    return np.pad(values, ((1, 1), (0, 0))).astype(np.int32)
+def scalar_tables(program: p.Program) -> dict[str, np.ndarray]:
+    """`[layers + 2, scalars]`: the numbers that depend on the layer, in the rows of the layer table.
+
+    Whole ones are int32, the others f32; a table without any is left out.
+    """
+    some = (("scalars", program.whole_scalars, np.int32), (REAL, program.real_scalars, np.float32))
+    return {name: np.pad(np.asarray([program.scalars[static] for static in own], np.float64).T, ((1, 1), (0, 0)))
+            .astype(dtype) for name, own, dtype in some if own}  # fmt: skip
 
 
 @frozen
@@ -104,8 +108,7 @@ def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: 
     scalars = {"ids": tokens, "at": positions, "layers": jnp.asarray(layer_table(program))}
     if program.consecutive:
         scalars["kept"] = jnp.asarray(kept, jnp.int32).reshape(1)
-    if program.scalars:
-        scalars["scalars"] = jnp.asarray(scalar_table(program))
+    scalars |= {name: jnp.asarray(made) for name, made in scalar_tables(program).items()}
     scalars |= {f"table of {ring}": jnp.asarray(table(program, ring)) for ring in program.rings}
     scalars |= {f"tiles of {tile}": found for tile, found in lists.items()}
     columns = {"tokens": tokens[:, None], "positions": positions[:, None]}

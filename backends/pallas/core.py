@@ -13,9 +13,12 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from ...dsl.model import ir as m
+from ...dsl.model.shapes import Poly
 from ...dsl.program import ir as p
 from .peers import Cores, Ref, Scalar
 from .tape import Starts, starting
+
+REAL = "numbers by layer"  # what is not whole; no name of a definition's has a space
 
 type Counters = dict[str, tuple[Scalar, ...]]
 
@@ -64,6 +67,15 @@ class Core:
             return self.refs[name]
         return self.refs[name].at[remainder(self.index, copy.slots)]
 
+    def rank(self, axes: tuple[str, ...]) -> Scalar:
+        """This core's place among those that share something out over `axes` of the mesh: not among all cores."""
+        return Cores(self.program.schedule.mesh, axes).rank() if axes else 0
+
+    def first(self, axis: Poly) -> Scalar:
+        """The first entry of an axis that this core has."""
+        shares = self.program.shares
+        return self.rank(shares.over(axis)) // shares.repeats(axis) * shares.length(axis)
+
     def positions(self) -> jax.Array:
         """Each row's position, int32 `[B, 1]`."""
         return self.refs["positions"][...]
@@ -73,14 +85,22 @@ class Core:
         return self.positions() == 0
 
     def scalar(self, static: m.Static) -> Scalar | float:
-        """A number of the model; one that depends on the layer comes from a table, as an integer."""
+        """A number of the model; one that differs between layers comes from a table, as int32 if all are whole."""
         values = self.program.scalars.get(static)
         if values is None:
             found = self.program.instance.value(static)
             return float(found) if isinstance(found, Fraction) else found  # type: ignore[return-value]
         if len(set(values)) == 1:
-            return int(values[0])
-        return self.refs["scalars"][self.layer, list(self.program.scalars).index(static)]
+            return int(values[0]) if values[0].is_integer() else values[0]
+        for name, own in (("scalars", self.program.whole_scalars), (REAL, self.program.real_scalars)):
+            if static in own:
+                return self.refs[name][self.layer, own.index(static)]
+        raise AssertionError("a number that no table has")
+
+    def number(self, static: m.Static) -> jax.Array | float:
+        """The same as f32."""
+        found = self.scalar(static)
+        return found.astype(jnp.float32) if isinstance(found, jax.Array) else float(found)
 
     def holds(self, condition: m.Static | None) -> jax.Array | bool:
         """Whether a condition of the model does."""

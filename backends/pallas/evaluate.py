@@ -16,7 +16,7 @@ from ...dsl.model import ops as registry
 from ...dsl.model.shapes import Shape
 from ...dsl.program import ir as p
 from ...dsl.program import work
-from ...dsl.program.vectors import ROW
+from ...dsl.program.vectors import ROW, looked_up
 from ..reference.rounding import DTYPES
 from . import ops
 from .core import Core, when
@@ -26,6 +26,7 @@ from .ops.mix import mix
 from .ops.rope import rotated
 from .peers import Scalar
 from .places import BEGINS, bank_scope
+from .transfers import own_entry
 
 type Value = Any  # an array, a plain number, or a tuple of arrays
 
@@ -34,7 +35,7 @@ def evaluate(node: m.Node, core: Core) -> Value:
     """A node's value."""
     match node:
         case m.Static():
-            return core.scalar(node)
+            return core.number(node) if node in core.program.scalars else core.scalar(node)
         case m.Local():
             return core.scope[node.name] if node.name in core.scope else read(node.name, core)
         case m.Input():
@@ -58,6 +59,8 @@ def evaluate(node: m.Node, core: Core) -> Value:
 def _call(node: m.Call, core: Core) -> Value:
     op, program = registry.find(node.op), core.program
     scalars: dict[str, Any] = {name: core.scalar(static) for name, static in node.options}
+    if node.op == "mask_of_share":
+        return _mask_of_share(evaluate(node.args[0], core), node, scalars, core)
     if op is None:
         return ops.find(node.op)(*(evaluate(a, core) for a in node.args), **scalars)
     if op.name == "mix":
@@ -80,6 +83,12 @@ def _call(node: m.Call, core: Core) -> Value:
     return ops.find(op.name)(*args, **scalars)
 
 
+def _mask_of_share(x: jax.Array, node: m.Call, scalars: dict[str, Any], core: Core) -> jax.Array:
+    """This core's columns `[B, n]` of a vector, with `fill` for those from the vector's index `used` on."""
+    index = core.first(node.type.shape[-1]) + lax.broadcasted_iota(jnp.int32, x.shape, 1)
+    return jnp.where(index < scalars["used"], x, scalars["fill"])
+
+
 def _mix(node: m.Call, core: Core) -> jax.Array:
     """Over the elements of a buffer that are written by now."""
     banks, x, folded = node.args
@@ -87,7 +96,7 @@ def _mix(node: m.Call, core: Core) -> jax.Array:
     assert isinstance(base, m.StateRef)
     ref = core.refs[base.name]
     used: Any = core.scalar(banks.stop) if isinstance(banks, m.Slice) else ref.shape[0]
-    eps = float(core.program.instance.number(node.options[0][1]))
+    eps = core.number(node.options[0][1])
     scope = bank_scope(core.place)
     return mix(ref, evaluate(x, core), evaluate(folded, core), eps=eps, used=used, scope=scope)
 
@@ -167,7 +176,7 @@ def read(name: str, core: Core) -> jax.Array:
     view = core.program.views.get(f"{core.place}.{name}") or core.program.views[name]
     buffer, ref = core.program.buffers[view.buffer], core.held(view.buffer)
     if name.startswith(ROW):
-        return _row_of_table(name.removeprefix(ROW), view, ref, core)
+        return _row_of_table(name, view, ref, core)
     if len(view.shape) == 1 and len(buffer.shape) == 2:
         value = columns(ref, view.start, view.shape[0])
     else:
@@ -185,8 +194,9 @@ def columns(ref: Any, start: int, width: int) -> jax.Array:
     return whole if (start, start + width) == (first, last) else whole[:, start - first : start - first + width]
 
 
-def _row_of_table(weight: str, view: p.View, ref: Any, core: Core) -> jax.Array:
+def _row_of_table(name: str, view: p.View, ref: Any, core: Core) -> jax.Array:
     """Words to numbers: of bf16, the low halves come first and the high ones after them. Rows elsewhere are zero."""
+    weight, index = looked_up(name)
     words = ref[:, 0, :]
     if core.program.instance.dtype(core.program.instance.model.weights[weight].type) == "f32":
         value = lax.bitcast_convert_type(words, jnp.float32)
@@ -198,7 +208,7 @@ def _row_of_table(weight: str, view: p.View, ref: Any, core: Core) -> jax.Array:
     share = core.program.arrays[f"table {weight}"].shape[0]
     if share == core.program.instance.shape(core.program.instance.model.weights[weight].shape)[0]:
         return value
-    local = core.refs["tokens"][...] - core.cores.rank() * share
+    local = own_entry(core.refs["tokens"][...] if index == "token" else core.positions(), weight, core)
     return jnp.where((local >= 0) & (local < share), value, 0.0)
 
 

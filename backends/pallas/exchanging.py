@@ -78,14 +78,15 @@ def greedy(op: p.Greedy, core: Core) -> None:
     """The lowest id with the largest logit; a share's padding does not take part."""
     program, view = core.program, core.program.views[op.logits]
     held, used = core.refs[view.buffer], op.share
-    vocab = program.instance.length(program.instance.model.steps[""].types[op.logits].shape[0])
-    first = core.cores.rank() * op.share if op.exchange is not None else 0
-    padded = held.shape[-1] != used or (op.exchange is not None and program.schedule.cores * used != vocab)
+    axis = program.instance.model.steps[""].types[op.logits].shape[0]
+    vocab, first = program.instance.length(axis), core.first(axis)
+    ways = program.schedule.ways(program.shares.over(axis)) // program.shares.repeats(axis)
+    padded = held.shape[-1] != used or ways * used != vocab
     if padded:
         # Written where it lies: the padding comes last, in a few lanes.
         start = used // 128 * 128
-        if op.exchange is not None:
-            start = max(0, vocab - (program.schedule.cores - 1) * used) // 128 * 128
+        if ways > 1:
+            start = max(0, vocab - (ways - 1) * used) // 128 * 128
         ids = start + lax.broadcasted_iota(jnp.int32, (core.rows, held.shape[-1] - start), 1)
         real = (ids < used) & (ids + first < vocab)
         held[:, start:] = jnp.where(real, held[:, start:], -jnp.inf)

@@ -17,7 +17,7 @@ from .evaluate import evaluate
 from .ops.expert_dot import expert_dot as multiply
 from .ops.route import list_chosen, weight_of
 from .ops.route import route as choose
-from .peers import Cores, Scalar
+from .peers import Scalar
 
 
 def route(op: p.Route, core: Core) -> None:
@@ -33,7 +33,7 @@ def route(op: p.Route, core: Core) -> None:
 
 def _first(bank: p.Bank, core: Core) -> Scalar:
     """The number of this core's first expert."""
-    return Cores(core.program.schedule.mesh, bank.axes).rank() * bank.count if bank.axes else 0
+    return core.rank(bank.axes) * bank.count
 
 
 def experts(op: p.Experts, core: Core, emit: Callable[[Sequence[p.Op], Core], None]) -> None:
@@ -60,12 +60,17 @@ def experts(op: p.Experts, core: Core, emit: Callable[[Sequence[p.Op], Core], No
     lax.fori_loop(0, total, jax.named_scope(places.expert_scope(bank.name))(one), jnp.int32(0))
 
 
+def chose(weight: jax.Array) -> jax.Array:
+    """Which rows chose an expert, by its weights of all rows: a route's may be negative, and adds nothing if zero."""
+    return weight != 0
+
+
 def _alone(weight: jax.Array, core: Core) -> jax.Array | None:
     """The only row that chose an expert, -1 if several did: one row costs less, and has the same bits in bf16."""
     if core.rows == 1 or core.program.instance.working == "f32":
         return None
     row = lax.broadcasted_iota(jnp.int32, weight.shape, 0)
-    seen = jnp.sum(jnp.where(weight > 0, row + 16, 0))
+    seen = jnp.sum(jnp.where(chose(weight), row + 16, 0))
     return jnp.where((seen >= 16) & (seen < 32), seen - 16, -1)
 
 

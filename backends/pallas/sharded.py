@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from ...dsl.program import ir as p
 from .call import Arrays, Flavour, operands, states, step
+from .sharing import of_value
 
 # What a core reads, by the names of `call.operands`, in the shape that they say.
 type Operand = Callable[[str, int], np.ndarray[Any, Any]]
@@ -91,6 +92,7 @@ def build(program: p.Program, flavour: Flavour, mesh: Mesh) -> Step:
     cut = P(tuple(program.schedule.axes))
     types = program.instance.model.steps[""].types
     vocab, share = (f(types["logits"].shape[0]) for f in (program.instance.length, program.shares.length))
+    sharing = of_value(program.shares, types["logits"].shape)
 
     def on_core(tokens: jax.Array, positions: jax.Array, weights: Arrays, held: Arrays, kept: jax.Array) -> (
             tuple[jax.Array, jax.Array, dict[str, jax.Array]]):  # fmt: skip
@@ -107,6 +109,6 @@ def build(program: p.Program, flavour: Flavour, mesh: Mesh) -> Step:
         chosen, logits, after = mapped(tokens, positions, weights, held, jnp.asarray(kept, jnp.int32))
         if share == vocab:
             return chosen, logits[0], after
-        return chosen, jnp.moveaxis(logits, 0, 1).reshape(program.rows, -1)[:, :vocab], after
+        return chosen, sharing.joined(logits), after
 
     return run

@@ -16,6 +16,7 @@ from . import rows as layout
 from .call import traced
 from .machine import Machine
 from .sharded import Operand, arguments, empty, layouts, placed
+from .sharing import of_value
 
 type Array = np.ndarray[Any, Any]
 
@@ -65,8 +66,6 @@ class Tracer:
         given = (np.asarray(tokens, np.int32), np.asarray(positions, np.int32))
         chosen, logits, self._held, traces = self._step(*given, self._weights, self._held)
         types = self.program.instance.model.steps[""].types
-        vocab, share = (f(types["logits"].shape[0])
-                        for f in (self.program.instance.length, self.program.shares.length))  # fmt: skip
-        found = np.asarray(logits)
-        whole = found[0] if share >= vocab else np.concatenate([core[:, :share] for core in found], axis=1)
-        return Traced(np.asarray(chosen)[0], whole[:, :vocab], {name: np.asarray(a) for name, a in traces.items()})
+        share = self.program.shares.length(types["logits"].shape[0])
+        whole = of_value(self.program.shares, types["logits"].shape).joined(logits[:, :, :share])
+        return Traced(np.asarray(chosen)[0], np.asarray(whole), {name: np.asarray(a) for name, a in traces.items()})

@@ -122,15 +122,29 @@ def look_up(op: p.Lookup, core: Core) -> None:
     scalars = core.refs["ids" if op.index.name == "token" else "at"]
 
     def row(b: int) -> Any:
-        at = scalars[b]
+        at = own_entry(scalars[b], op.table.removeprefix("table "), core)
         if op.share is not None:
-            at = jnp.clip(at - core.cores.rank() * op.share, 0, op.share - 1)
+            at = jnp.clip(at, 0, op.share - 1)
         return pltpu.make_async_copy(table.at[at], core.refs[op.buffer].at[b], semaphore)
 
     for copy in [row(b) for b in range(core.rows)]:
         copy.start()
     for b in range(core.rows):
         row(b).wait()
+
+
+def own_entry(index: jax.Array, weight: str, core: Core) -> jax.Array:
+    """The number of a table's entry among this core's: one that it lacks is below 0, or beyond its share."""
+    axis = core.program.instance.model.weights[weight].shape[0]
+    return nearest(index, core.program.instance.length(axis)) - core.first(axis)
+
+
+def nearest(index: jax.Array, count: int) -> jax.Array:
+    """An entry that a table of `count` has, as the reference takes it: of those beyond the ends the nearest.
+
+    A chip does not check what a transfer reads.
+    """
+    return jnp.clip(index, 0, count - 1)
 
 
 def emit_output(op: p.Emit, core: Core) -> None:

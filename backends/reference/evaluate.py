@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -119,12 +120,33 @@ def _call(node: m.Call, frame: Frame) -> Value:
         scalars["lengths"] = frame.at.lengths
     if op.name == "flat":
         scalars["lead"] = args[0].ndim - len(node.args[0].type.shape)
+    if not op.updates and not op.caches:
+        return _of_layer(node, op, args, scalars, frame)
     found = ops.find(op.name)(*args, **scalars)
     if not op.updates:
         return found
     for name, value in zip(kept, found[1:], strict=True):
         frame.keep(name, value)
     return found[0]
+
+
+def _of_layer(node: m.Call, op: registry.Op, args: list[Value], scalars: dict[str, Any], frame: Frame) -> Value:
+    """An op's value; where a trace is for layers whose options differ, one for each of them: ops take plain numbers."""
+    ways: dict[tuple[Any, ...], tuple[list[int], dict[str, Any]]] = {}
+    if any(isinstance(value, jax.Array) for value in scalars.values()) and not _by_row(node):
+        for layer in frame.layers:
+            own = _scalars(node, op, evolve(frame, layers=(layer,), layer=layer))
+            ways.setdefault(tuple(own.values()), ([], own))[0].append(layer)
+    found: Value | None = None
+    for layers, own in ways.values() or [([], {})]:
+        value = ops.find(op.name)(*args, **scalars | own)
+        here = reduce(jnp.logical_or, [frame.layer == layer for layer in layers], jnp.bool_(False))
+        found = value if found is None else jax.tree.map(partial(jnp.where, here), value, found)
+    return found
+
+
+def _by_row(node: m.Call) -> bool:
+    return any("row" in static.depends for _, static in node.options)
 
 
 def _scalars(node: m.Call, op: registry.Op, frame: Frame) -> dict[str, Any]:

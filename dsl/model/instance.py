@@ -10,7 +10,7 @@ from attrs import field, frozen
 from . import ir as m
 from .facts import Facts
 from .shapes import Atom, Poly, Shape
-from .static import Value, evaluate, simplified
+from .static import StaticError, Value, evaluate, simplified
 
 
 @frozen(slots=False)
@@ -42,12 +42,21 @@ class Instance:
         return {}
 
     def by_layer(self, static: m.Static) -> tuple[float, ...]:
-        """A scalar that depends on the layer, in each layer of the decode step."""
+        """A scalar that depends on the layer, in each layer of the decode step; 0 where it has no value.
+
+        A layer that reads it there has been refused.
+        """
         found = self._by_layer.get(static)
         if found is None:
-            found = tuple(self.number(static, layer) for layer in self.layer_parts())
+            found = tuple(self._if_any(static, layer) for layer in self.layer_parts())
             self._by_layer[static] = found
         return found
+
+    def _if_any(self, static: m.Static, layer: int) -> float:
+        try:
+            return self.number(static, layer)
+        except StaticError:
+            return 0.0
 
     def shape(self, shape: Shape) -> tuple[int, ...]:
         """A shape in numbers."""

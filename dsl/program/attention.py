@@ -9,7 +9,7 @@ from ..schedule.ir import Prefetch
 from ..source import Span
 from . import ir as p
 from . import positions
-from .build import LANES, Build, cannot, head_product, whole_lanes
+from .build import LANES, Build, cannot, head_product, layer_scalar, whole_lanes
 from .frame import Frame
 from .partials import number
 from .products import loops
@@ -151,6 +151,8 @@ def attended(call: m.Call, name: str, ring: str, early: Prefetch | None, queries
              shape: tuple[int, ...], frame: Frame) -> Node:  # fmt: skip
     """The tiles attended to, in the order of the caches; `queries` as in `Attend`, `shape` that of the result."""
     build, cache = frame.build, frame.build.caches[ring]
+    for _, static in call.options:
+        layer_scalar(build, static)
     result = build.buffer(name, (build.rows, *whole_lanes(shape)), "f32", frame.place, call.span)
     build.views[result] = p.View(result, 0, shape)
     if early is None:

@@ -156,9 +156,9 @@ def _smem(program: p.Program) -> list[Line]:
     count, places = (2, 1) if layers is None else (layers.stop - layers.start + 2, len(layers.choices))
     found = [Line("tokens, positions", 2 * _list(program.rows), f"2 x [{program.rows}]"),
              Line("table of layers", _up(count, 8) * _list(2 * places), f"[{count}, {2 * places}]")]  # fmt: skip
-    if program.scalars:
-        width = len(program.scalars)
-        found.append(Line("numbers by layer", _up(count, 8) * _list(width), f"[{count}, {width}]"))
+    for name, some in (("numbers by layer", program.whole_scalars), ("fractions by layer", program.real_scalars)):
+        if some:
+            found.append(Line(name, _up(count, 8) * _list(len(some)), f"[{count}, {len(some)}]"))
     for bank in program.banks.values():
         found.append(Line(f"list of {bank.name}", _list(bank.most + 1), f"[{bank.most + 1}]", bank.part))
     for ring in program.rings.values():

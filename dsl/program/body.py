@@ -10,17 +10,19 @@ from ..model.expressions import walk
 from ..model.facts import STEP, names_of
 from ..model.ir import Node
 from . import ir as p
+from .along import refuse_along, whole_along
 from .attention import attend, attend_latent, write_entries
-from .build import Build, cannot, groups, layer_scalar, turned
+from .build import Build, cannot, groups, layer_scalar
 from .columns import beside_whole
 from .expanded import attend_expanded, is_expanded
 from .experts import expert_matmul, experts, route
 from .frame import Frame, Mark, Ops
+from .options import by_layer
 from .partials import axes
 from .products import matmul
 from .sums import complete, norm_of_share, scattered
 from .values import Split, linear, whole
-from .vectors import ROW, is_table
+from .vectors import is_table, row_name
 
 
 def lower_body(build: Build, place: str, statements: tuple[m.Assign | m.Write, ...]) -> Ops:
@@ -142,8 +144,10 @@ def split(node: Node, frame: Frame) -> Split:
             indexed = isinstance(node.args[0], m.Call) and node.args[0].op == "index"
             return expert_matmul(node, frame) if indexed and frame.parameter else matmul(node, frame)
         case m.Call(op="attend"):
+            refuse_along(node, frame)
             return whole(attend(node, frame))
         case m.Call(op="attend_latent"):
+            refuse_along(node, frame)
             return whole(attend_expanded(node, frame) if is_expanded(frame) else attend_latent(node, frame))
         case m.Call(op="index") if isinstance(node.args[0], m.WeightRef) and is_table(frame.build, node.args[0].name):
             return _lookup(node, frame)
@@ -172,7 +176,8 @@ def _call(node: m.Call, frame: Frame) -> Split:
     if op.caches or node.op in ("route", "index"):
         raise cannot(f"`{node.op}`", node.span)
     if node.op == "rms_norm" and isinstance(node.args[0], m.Local) and node.args[0].name in frame.scattered:
-        return whole(norm_of_share(node, frame))
+        count = frame.build.shares.instance.length(node.type.shape[-1])
+        return whole(by_layer(norm_of_share(node, axes(frame), count, frame), frame))
     args = [whole(_state(a, frame)) if isinstance(a, m.StateRef) else split(a, frame) for a in node.args]
     if node.op in ("add", "sub"):
         args = beside_whole(node, args, frame)
@@ -180,27 +185,7 @@ def _call(node: m.Call, frame: Frame) -> Split:
     if through is not None:
         return through
     done = evolve(node, args=tuple(complete(a, n.type, frame) for a, n in zip(args, node.args, strict=True)))
-    for _, static in node.options:
-        if static.depends:
-            layer_scalar(frame.build, static)
-    if node.op == "rope":
-        _turns(done, frame)
-    return whole(done)
-
-
-def _turns(call: m.Call, frame: Frame) -> None:
-    """What a rotary embedding turns by is the same in all layers."""
-    build, channels = frame.build, frame.build.shares.length(call.type.shape[-1])
-    width = call.option("width")
-    turning = channels if width is None else int(build.shares.instance.number(width))
-    key = p.turns_key(call, channels, build.shares.instance)
-    if key not in build.turns:
-        lanes = turned(channels, turning)
-        number = len(build.turns) + 1
-        cos, sin = (
-            build.buffer(f"{what} {number}", (build.rows, lanes), "f32", "", call.span) for what in ("cos", "sin")
-        )
-        build.turns[key] = p.Turns(cos, sin, channels, call)
+    return whole(by_layer(whole_along(done, frame), frame))
 
 
 def _select(node: m.Select, frame: Frame) -> Split:
@@ -215,11 +200,14 @@ def _mix(node: m.Call, frame: Frame) -> Node:
     banks, x, folded = node.args
     base = banks.base if isinstance(banks, m.Slice) else banks
     if not isinstance(base, m.StateRef) or (
-        isinstance(banks, m.Slice) and frame.build.shares.instance.value(banks.start)
+        isinstance(banks, m.Slice) and (banks.start.depends or frame.build.shares.instance.value(banks.start))
     ):
         raise cannot("mix values other than the first of a buffer", node.span)
     if isinstance(banks, m.Slice):
         layer_scalar(frame.build, banks.stop)
+    for _, static in node.options:
+        layer_scalar(frame.build, static)
+    refuse_along(node, frame)
     _bank(base.name, frame)
     return evolve(node, args=(banks, *(complete(split(a, frame), a.type, frame) for a in (x, folded))))
 
@@ -227,7 +215,7 @@ def _mix(node: m.Call, frame: Frame) -> Node:
 def _lookup(call: m.Call, frame: Frame) -> Split:
     table, index = call.args
     assert isinstance(table, m.WeightRef)
-    build, name = frame.build, f"{ROW}{table.name}"
+    build = frame.build
     declared = build.schedule.model.weights[table.name]
     share, width = build.shares.weight_shape(declared)
     dtype = build.dtype(declared.type)
@@ -235,15 +223,17 @@ def _lookup(call: m.Call, frame: Frame) -> Split:
         raise cannot("look up rows whose columns are shared out", call.span)
     if not isinstance(index, m.Input):
         raise cannot("look up a row that is not the token's or the position's", call.span)
+    over, name = build.shares.over(declared.shape[0]), row_name(table.name, index.name)
+    if build.shares.repeats(declared.shape[0]) > 1:
+        raise cannot("look up rows of which several cores hold the same", call.span)
     words = -(-width // (256 if dtype == "bf16" else 128)) * 128
     if name not in build.buffers:
         build.buffer(name, (build.rows, 1, words), "int32", "", call.span)
         build.views[name] = p.View(name, 0, (width,))
         build.arrays[f"table {table.name}"] = p.Array(f"table {table.name}", (share, 1, words), "int32", "table")
-    cut = share != build.shares.instance.length(declared.shape[0])
-    frame.ops.append(p.Lookup(f"table {table.name}", index, name, share if cut else None))
+    frame.ops.append(p.Lookup(f"table {table.name}", index, name, share if over else None))
     local = frame.local(name, call.type, call)
-    return Split(local, None, axes(frame)) if cut else whole(local)
+    return Split(local, None, over) if over else whole(local)
 
 
 def _state(ref: m.StateRef, frame: Frame) -> m.StateRef:

@@ -131,9 +131,13 @@ def summed_over(build: Build, weight: str) -> tuple[str, ...]:
 
 def sharded_over(build: Build, axis: Poly) -> tuple[str, ...]:
     """The axes of the mesh that a length is shared out over, in the mesh's order."""
-    named = {a.name for a in axis.atoms if a.expr is None}
-    over = {x for shard in build.schedule.shards.values() if shard.size in named for x in shard.axes}
-    return tuple(name for name, size in build.schedule.mesh if name in over and size > 1)
+    return build.shares.over(axis)
+
+
+def split_over(build: Build, weight: str) -> tuple[str, ...]:
+    """The axes of the mesh that a split product's rows are shared out over, in the mesh's order."""
+    said = build.schedule.splits.get(weight)
+    return tuple(name for name, size in build.schedule.mesh if said is not None and name in said.axes and size > 1)
 
 
 def whole_lanes(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -161,11 +165,11 @@ def product(build: Build, place: str, members: tuple[str, ...], operand: str | N
     return made
 
 
-def layer_scalar(build: Build, static: m.Static) -> None:
+def layer_scalar(build: Build, static: m.Static, *, table: bool = True) -> None:
     """A number that depends on the layer is known from a table, if it differs."""
     if static.depends - {"layer"}:
         raise cannot("a number that depends on the row", static.span)
-    if static not in build.scalars and static.depends:
+    if static not in build.scalars and static.depends and table:
         build.scalars[static] = build.shares.instance.by_layer(static)
 
 

@@ -293,6 +293,10 @@ type Op = (
 )  # fmt: skip
 
 
+def _is_small(value: float) -> bool:
+    return value.is_integer() and abs(value) < 1 << 24  # as exact in f32
+
+
 @frozen(repr=False)
 class Program:
     """Everything that the checks, the printer and the backends walk over.
@@ -320,6 +324,17 @@ class Program:
     arrays: dict[str, Array]
     outputs: dict[str, Array]
     body: tuple[Op, ...]
+
+    @property
+    def whole_scalars(self) -> tuple[m.Static, ...]:
+        """Those of `scalars` that are small whole numbers in every layer: counts, indices, conditions."""
+        return tuple(static for static, values in self.scalars.items() if all(map(_is_small, values)))
+
+    @property
+    def real_scalars(self) -> tuple[m.Static, ...]:
+        """The others."""
+        whole = self.whole_scalars
+        return tuple(static for static in self.scalars if static not in whole)
 
     @property
     def layer_parts(self) -> dict[int, tuple[str, ...]]:

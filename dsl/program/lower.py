@@ -108,7 +108,8 @@ def _end(build: Build, step: m.Step) -> list[p.Op]:
         share = build.shares.shape(step.types["logits"].shape)[0]
         cut = share != build.shares.instance.length(step.types["logits"].shape[0])
         exchange = None
-        if cut:
+        # The last collective is over all cores: only so have all left the barrier when one leaves the call.
+        if cut or any(set(x.axes) != set(build.schedule.over_all) for x in build.exchanges.values()):
             exchange = "ids"
             build.exchanges[exchange] = p.Exchange(exchange, "argmax", "direct", "f32", build.schedule.over_all,
                                                    "logits", "ids", 0, 128, step.span)  # fmt: skip

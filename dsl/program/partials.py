@@ -44,7 +44,7 @@ def normed(value: Node, squares: Node, norm: m.Call, type_: Type, frame: Frame) 
     return m.Call("over_root_mean", (value, squares), (*norm.options, ("count", count)), (type_,), norm.span)
 
 
-def number(value: int, like: Node) -> m.Static:
+def number(value: float, like: Node) -> m.Static:
     """A number that the definition does not write."""
     return m.Static(s.Number(like.span, value, str(value)), frozenset(), like.span)
 

@@ -6,13 +6,14 @@ from ..model import ir as m
 from ..model.ir import Node, Type
 from ..model.shapes import Poly
 from ..schedule.ir import Reduce
+from ..source import Span
 from . import ir as p
-from .build import LANES, cannot
+from .build import LANES, cannot, split_over
 from .columns import by_columns
 from .frame import Frame
 from .partials import axes, named, normed, number, share, squares
 from .values import Split
-from .vectors import ROW
+from .vectors import ROW, looked_up
 
 
 def complete(split: Split, type_: Type, frame: Frame) -> Node:
@@ -20,6 +21,9 @@ def complete(split: Split, type_: Type, frame: Frame) -> Node:
     if split.complete:
         assert split.whole is not None
         return split.whole
+    if frame.parameter is not None:
+        raise cannot("complete an expert's sum inside the experts' body", _span(split, frame), "of a product whose "
+                     "inputs are shared out only sums and multiples may be taken there")  # fmt: skip
     said = _said(frame)
     by, wire = (said.by, said.wire) if said else _unsaid(split, frame)
     if by == "scatter":
@@ -40,11 +44,17 @@ def complete(split: Split, type_: Type, frame: Frame) -> Node:
     return m.Call("add", (split.whole, summed), (), (type_,), summed.span)
 
 
+def _span(split: Split, frame: Frame) -> Span:
+    """Where a partial sum comes from."""
+    node = next((n for n in (split.partial, split.scaled, split.own) if n is not None), None)
+    return frame.statement.span if node is None else node.span
+
+
 def _unsaid(split: Split, frame: Frame) -> tuple[str, str]:
     """A row of a table is on one core only: its own type loses nothing on the way, and there is no hurry."""
     build, node = frame.build, split.partial
     if isinstance(node, m.Local) and node.name.startswith(ROW) and split.scaled is None:
-        dtype = build.dtype(build.schedule.model.weights[node.name.removeprefix(ROW)].type)
+        dtype = build.dtype(build.schedule.model.weights[looked_up(node.name)[0]].type)
         return "scatter_gather", dtype
     return "direct", "f32"
 
@@ -55,6 +65,8 @@ def scattered(split: Split, type_: Type, frame: Frame) -> Node | None:
     alone = split.whole is None and split.scaled is None
     if said is None or said.by != "scatter" or split.partial is None or not alone:
         return None
+    if split.axes != axes(frame):
+        raise cannot("leave a sum scattered that is not over all cores", said.span, "write `by = scatter_gather`")
     frame.scattered.add(frame.value)
     return _sum(split, type_, "scatter", said.wire, frame)
 
@@ -96,7 +108,9 @@ def _scaled(split: Split, type_: Type, by: str, wire: str, frame: Frame) -> Node
 
 def gather(weights: tuple[str, ...], product: p.Product, frame: Frame) -> p.Send:
     """Rows that were shared out come together: one message for weights that lie side by side in the product."""
-    build = frame.build
+    build, over = frame.build, split_over(frame.build, weights[0])
+    if any(split_over(build, weight) != over for weight in weights):
+        raise cannot("gather values in one message that are shared out over different axes", product.span)
     views = [build.views[f"@{weight}"] for weight in weights]
     start, end = views[0].start, views[-1].start + views[-1].shape[0]
     if sum(view.shape[0] for view in views) != end - start:
@@ -109,21 +123,20 @@ def gather(weights: tuple[str, ...], product: p.Product, frame: Frame) -> p.Send
         build.views[f"@{weight}"] = p.View(result, 0, (whole,))
         pieces.append(p.Piece(result, at, view.shape[0]))
         at += view.shape[0]
-    build.exchanges[name] = p.Exchange(name, "gather", "direct", "f32", axes(frame), product.result, "", start, at,
+    build.exchanges[name] = p.Exchange(name, "gather", "direct", "f32", over, product.result, "", start, at,
                                        product.span, tuple(pieces))  # fmt: skip
     return p.Send(name)
 
 
-def norm_of_share(call: m.Call, frame: Frame) -> Node:
-    """A norm of a scattered value: the squares' sum travels, the columns stay."""
-    build, (x, gain) = frame.build, call.args
-    one, whole = (Poly.of(1),), build.shares.instance.length(x.type.shape[-1])
+def norm_of_share(call: m.Call, over: tuple[str, ...], count: int, frame: Frame) -> m.Call:
+    """An RMS norm of a value that cores share out over axes of the mesh: the sum of its `count` squares travels."""
+    build, (x, gain), one = frame.build, call.args, (Poly.of(1),)
     squares = frame.fresh("squares")
     value = frame.compute(
         f"share of {squares}", (1,), "f32", m.Call("sum_squares", (x,), (), (Type("f32", one),), call.span)
     )
     result = build.held(f"+{squares}", (1,), "f32", frame.place, call.span)
-    frame.exchange(p.Exchange(squares, "sum", "direct", "f32", axes(frame), value, result, 0, 1, call.span))
+    frame.exchange(p.Exchange(squares, "sum", "direct", "f32", over, value, result, 0, 1, call.span))
     total = frame.local(result, Type("f32", one), call)
-    options = (*call.options, ("count", number(whole, call)))
+    options = (*call.options, ("count", number(count, call)))
     return m.Call("rms_norm_of_share", (x, total, gain), options, call.types, call.span)

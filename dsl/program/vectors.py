@@ -11,6 +11,18 @@ from . import ir as p
 from .build import LANES, Build
 
 ROW = "row of "  # and a table's name: what was looked up
+_AT = " at "  # and what by, where it is not the token
+
+
+def row_name(table: str, index: str) -> str:
+    """The value that was looked up in a table by an input, `token` or `position`."""
+    return f"{ROW}{table}" if index == "token" else f"{ROW}{table}{_AT}{index}"
+
+
+def looked_up(name: str) -> tuple[str, str]:
+    """The table and the input that such a value is of."""
+    table, _, index = name.removeprefix(ROW).partition(_AT)
+    return table, index or "token"
 
 
 def vectors(build: Build, place: str) -> None:

@@ -109,11 +109,16 @@ def _pair_shares(call: m.Call, many: int, few: int, schedule: Schedule, instance
         if held is not None and a != b:
             sink.report("E213", f"`{b}` is sharded but `{a}`, which shares its heads, is not", held.span)
         return
-    if held is None:
-        return
     heads, shared = (instance.length(call.args[i].type.shape[0]) for i in (many, few))
     ways, each = schedule.ways(schedule.shards[a].axes), heads // shared
-    if schedule.shards[a].axes != held.axes:
+    if held is None:
+        if shared > 1:
+            axes = ", ".join(schedule.shards[a].axes)
+            sink.report("E213", f"`{a}` is sharded but `{b}`, whose {shared} heads it shares, is not",
+                        schedule.shards[a].span, others=(Label(call.span, "they meet here"),),
+                        helps=(f"write `shard {axes} : {b}{' (repeat)' if ways > shared else ''}`",))  # fmt: skip
+        return
+    if set(schedule.shards[a].axes) != set(held.axes):
         sink.report("E213", f"`{a}` and `{b}` share heads and must be sharded alike", held.span,
                     others=(Label(schedule.shards[a].span, "here"),))  # fmt: skip
         return
@@ -125,6 +130,15 @@ def _pair_shares(call: m.Call, many: int, few: int, schedule: Schedule, instance
                         f"{sorted(theirs)}", held.span, others=(Label(schedule.shards[a].span, f"{a} = {heads}"),),
                         helps=(f"write `{b} (repeat)`",) if not held.repeat and ways % shared == 0 else ())  # fmt: skip
             return
+    own, kept = (_most(ways, *of) for of in ((heads, schedule.shards[a].repeat), (shared, held.repeat)))
+    if kept > 1 and own != kept * each:
+        sink.report("E213", f"a core has {own} heads of `{a}` for {kept} of `{b}`; {each} share each", held.span,
+                    others=(Label(schedule.shards[a].span, f"{a} = {heads}"),))  # fmt: skip
+
+
+def _most(ways: int, length: int, repeat: bool) -> int:
+    """How many of `length` heads a core has room for."""
+    return max(len(_share(core, ways, length, repeat)) for core in range(ways))
 
 
 def _share(core: int, ways: int, length: int, repeat: bool) -> range:

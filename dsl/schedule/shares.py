@@ -40,6 +40,31 @@ class Shares:
         shard = self.schedule.shards.get(name)
         return length if shard is None else max(1, -(-length // self.schedule.ways(shard.axes)))
 
+    def over(self, axis: Poly) -> tuple[str, ...]:
+        """The mesh axes over which an axis of a weight is cut, in the mesh's order; none where each core has all."""
+        named = {atom.name for atom in axis.atoms if atom.expr is None and self._is_cut(atom.name)}
+        cut = {over for name in named for over in self.schedule.shards[name].axes}
+        return tuple(name for name, size in self.schedule.mesh if name in cut and size > 1)
+
+    def over_values(self, axis: Poly) -> tuple[str, ...]:
+        """The same of an axis of values: of experts only the weights are shared out."""
+        routed = {atom.name for atom in axis.atoms} & self._routed
+        return () if routed else self.over(axis)
+
+    def repeats(self, axis: Poly) -> int:
+        """How many cores, one after the other among those of `over`, hold the same entries of an axis."""
+        found = 1
+        for name in {atom.name for atom in axis.atoms if atom.expr is None and self._is_cut(atom.name)}:
+            shard, length = self.schedule.shards[name], self.instance.values[name]
+            assert isinstance(length, int)
+            ways = self.schedule.ways(shard.axes)
+            found *= ways // length if shard.repeat and length < ways else 1
+        return found
+
+    def _is_cut(self, name: str) -> bool:
+        length = self.instance.values.get(name)
+        return name in self.schedule.shards and isinstance(length, int) and self._cut(name, length) < length
+
     def length(self, axis: Poly) -> int:
         """One core's share of an axis of values; of experts only the weights are shared out."""
 

@@ -27,7 +27,7 @@ SUBLANES = 8
 _LEAST = -1e30
 
 
-def own(qs: Values, ks: Values, v: jax.Array, scale: float) -> Running:
+def own(qs: Values, ks: Values, v: jax.Array, scale: jax.Array | float) -> Running:
     """What the row's own token sees of itself: `q [h, w]`, `k [kv, w]`, `v [kv, n]`, as rounded by their caches.
 
     Queries and keys may come in pieces of their channels, each with a width of its own.
@@ -40,7 +40,7 @@ def own(qs: Values, ks: Values, v: jax.Array, scale: float) -> Running:
 
 
 def tile(so_far: Running, qs: Values, k_tiles: Values, v_tile: jax.Array, start: Scalar, position: Scalar,
-         scale: float, last: int | None = None, end: Scalar | None = None) -> Running:  # fmt: skip
+         scale: jax.Array | float, last: int | None = None, end: Scalar | None = None) -> Running:  # fmt: skip
     """Go on by the tile that begins at `start`: `q [h, w]`, `k_tile [kv, T, w]`, `v_tile [kv, T, n]`.
 
     The tiles may be values or references. Only positions below `position`, and above `position - last`, are seen; what

@@ -18,7 +18,13 @@ type _Pieces = list[jax.Array]
 
 
 def mix(
-    banks: jax.Ref, x: jax.Array, folded: jax.Array, *, eps: float, used: jax.Array | int, scope: str = "bank"
+    banks: jax.Ref,
+    x: jax.Array,
+    folded: jax.Array,
+    *,
+    eps: jax.Array | float,
+    used: jax.Array | int,
+    scope: str = "bank",
 ) -> jax.Array:
     """`banks [n, B, d]` in VMEM, bf16 or f32, `x [B, d]` and `folded [1, d]`, to `[B, d]`.
 
@@ -91,7 +97,7 @@ def _spread(pieces: _Pieces, b: int) -> jax.Array:
     return reduce(add, (reduce(add, chain) for i in range(_CHAINS) if (chain := registers[i::_CHAINS])))
 
 
-def _scores(product: jax.Array, square: jax.Array, d: int, eps: float) -> jax.Array:
+def _scores(product: jax.Array, square: jax.Array, d: int, eps: jax.Array | float) -> jax.Array:
     """From sums spread over lanes to scores, equal in all lanes."""
     product, square = (jnp.sum(each, axis=-1, keepdims=True) for each in (product, square))
     return jnp.broadcast_to(product * lax.rsqrt(square / d + eps), (*product.shape[:-1], _LANES))

@@ -91,7 +91,7 @@ def test_an_axis_of_one_core(mesh: str, by: str) -> None:
 ])  # fmt: skip
 def test_cores_without_neighbours(mesh: str, over: str, target: str) -> None:
     """Two levels are for pairs along the last axis."""
-    other = "vocab" if "," in mesh else "q_heads"
+    other = "vocab" if "," in mesh else "q_heads, kv_heads"
     with pytest.raises(MksError, match=f"sum over `{over}` in two levels"):
         program(Case("smollm2", 1, f"target {target}\ncontext 256\nmesh {mesh}\nshard {over} : ffn\n"
                      f"shard tp : {other}\nreduce mlp.h (by = two_level)\n"))  # fmt: skip
