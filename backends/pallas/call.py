@@ -117,21 +117,21 @@ def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: 
     named |= {f"array {name}": held[name] for name in states(program)}
     if not flavour.interpret:
         named = {name: pltpu.with_memory_space_constraint(a, pltpu.HBM) for name, a in named.items()}
-    out = {"chosen": jax.ShapeDtypeStruct((program.rows, 1), jnp.int32)}
+    out = {"output chosen": jax.ShapeDtypeStruct((program.rows, 1), jnp.int32)}
     out |= {f"output {a.name}": jax.ShapeDtypeStruct(a.shape, DTYPES[a.dtype]) for a in program.outputs.values()}
     scratch = _scratch(program)
     axes = program.schedule.axes
     cores = Cores(tuple(axes.items()), tuple(axes))
-    inputs = [*scalars, *columns, *named]
 
     def kernel(*refs: Any) -> None:
         names = iter(refs)
-        by_name = {name: next(names) for name in (*inputs, *out)}
+        given = {name: next(names) for name in (*scalars, *columns)}
+        by_name = {name: next(names) for name in (*named, *out)}
         for name, shapes in scratch.items():
             by_name[name] = next(names) if not isinstance(shapes, tuple) else [next(names) for _ in shapes]
         counters: dict[str, tuple[Any, ...]] = dict.fromkeys(program.rings, (0, 0, 0))
         counters |= {exchange_set(e): (0,) for e in program.exchanges.values()}
-        core = Core(program, by_name, counters, cores, layer=0)
+        core = Core(program, by_name, given, counters, cores, layer=0)
         emit(program.body, core)
 
     flat = [shape for shapes in scratch.values() for shape in (shapes if isinstance(shapes, tuple) else (shapes,))]
@@ -169,7 +169,7 @@ def _scratch(program: p.Program) -> dict[str, Any]:
     for bank in program.banks.values():
         found[f"list of {bank.name}"] = pltpu.SMEM((bank.most + 1,), jnp.int32)
         found[f"sems of {bank.name}"] = dma((bank.slots,))
-    found["sems of lookups"] = dma(())
+    found["lookup semaphore"] = dma(())
     for exchange in program.exchanges.values():
         found[exchange_set(exchange)] = collectives.scratch(collective(program, exchange))
     return found

@@ -61,6 +61,8 @@ def plan(instance: Instance, rows: int, context: int, span: int) -> Room:
     stores: dict[str, tuple[Store, ...]] = {}
     for state in instance.model.states.values():
         layers = instance.owner_layers(state.part)
+        if layers == ():
+            continue  # no layer runs the part
         entry, dtype = instance.shape(state.type.shape), instance.dtype(state.type)
         if state.kind == "state":
             stores[state.name] = (Store(state.name, (len(layers or (0,)), rows, *entry), dtype, layers),)

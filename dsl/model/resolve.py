@@ -9,6 +9,7 @@ from ..text import syntax as s
 from . import bodies, declarations
 from . import ir as m
 from .expressions import walk
+from .facts import STEP
 from .ir import Node, Type
 from .scope import Scope, World
 from .shapes import Atom, Poly
@@ -30,6 +31,9 @@ def resolve(declared: s.Model, targets: dict[str, m.Model], damaged: frozenset[s
                 if world.declare(item.name, "function"):
                     world.functions[item.name.text] = item
             case s.Part():
+                if item.name.text == STEP:
+                    sink.report("E102", f"`{STEP}` has a meaning of its own and cannot be a part", item.name.span,
+                                notes=("schedules mean the step by it",))  # fmt: skip
                 if item.name.text in parts:
                     sink.report("E102", f"part `{item.name.text}` is declared twice", item.name.span,
                                 others=(Label(parts[item.name.text].name.span, "first here"),))  # fmt: skip
@@ -110,6 +114,10 @@ def _steps(declared: s.Model, top: Scope, parts: dict[str, s.Part]) -> tuple[dic
             shown = f"step `{name}`" if name else "the step"
             world.sink.report("E102", f"{shown} is declared twice", item.head,
                               others=(Label(steps[name].span, "first here"),))  # fmt: skip
+            continue
+        if item.name is not None and (name == STEP or name in parts):
+            said = "is a part already" if name in parts else "has a meaning of its own"
+            world.sink.report("E102", f"`{name}` {said} and cannot be a step's name", item.head)
             continue
         if item.block is not None and item.block.text not in world.sizes and item.block.text not in world.damaged:
             world.sink.report("E101", f"unknown size `{item.block.text}`", item.block.span,
