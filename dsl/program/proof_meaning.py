@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from ..model import ir as m
 from ..model.facts import STEP
 from . import ir as p
+from .computed import Computed
+from .computed_ops import MAKES
 from .defined import Defined, before, carried_names, earlier
 from .held import Content, Held, Region, Wrong
-from .lowered import Lowered
-from .lowered_ops import MAKES
 from .meaning import MEANING, unrounded
 from .proof_paths import Fault
 from .terms import Term, Terms
@@ -34,7 +34,7 @@ def meaning_faults(program: p.Program) -> Iterator[Fault]:
     first, last = (tuple(s for s in part if isinstance(s, m.Assign | m.Write))
                    for part in (step.body[:cut], step.body[cut:]))  # fmt: skip
     said = Defined(program, terms, statics, MEANING, STEP, carried)
-    made = Lowered(program, terms, statics, MEANING, STEP, said, _kept(program, terms), MAKES)
+    made = Computed(program, terms, statics, MEANING, STEP, said, _kept(program, terms), MAKES)
     carry = {n: _whole(program, n, earlier(said, n)) for n in sorted(carried) if n in program.buffers}
     yield from _followed(made, first, program.body[:at], _carried_on)
     lasting = {name: content for turns in program.turns.values() for name in (turns.cos, turns.sin)
@@ -45,7 +45,7 @@ def meaning_faults(program: p.Program) -> Iterator[Fault]:
             begun = lasting | _kept(program, terms) | carry
             statements = tuple(s for s in program.instance.model.parts[part].body if isinstance(s, m.Assign | m.Write))
             yield from _followed(
-                Lowered(program, terms, statics, MEANING, part, inner, begun, MAKES), statements, body, _part_over
+                Computed(program, terms, statics, MEANING, part, inner, begun, MAKES), statements, body, _part_over
             )
     if layers is not None:
         said.over(tuple(_buffers(program)))
@@ -54,15 +54,15 @@ def meaning_faults(program: p.Program) -> Iterator[Fault]:
     yield from _followed(made, last, program.body[at + 1 :], _step_over)
 
 
-def _followed(made: Lowered, statements: tuple[m.Assign | m.Write, ...], ops: tuple[p.Op, ...],
-              over: Callable[[Lowered], Iterator[tuple[str, str]]]) -> Iterator[Fault]:  # fmt: skip
+def _followed(made: Computed, statements: tuple[m.Assign | m.Write, ...], ops: tuple[p.Op, ...],
+              over: Callable[[Computed], Iterator[tuple[str, str]]]) -> Iterator[Fault]:  # fmt: skip
     """The first fault of a place, at its op, or the first that shows when its ops are done."""
     at: list[p.Op] = []
     try:
         made.said.run(statements)
         made.run(ops, at)
         at.clear()
-        found = next((wrong for rule in (Lowered.unfinished, over) for wrong in rule(made)), None)
+        found = next((wrong for rule in (Computed.unfinished, over) for wrong in rule(made)), None)
     except Wrong as wrong:
         found = "", str(wrong)
     except LookupError as e:
@@ -86,7 +86,7 @@ def _whole(program: p.Program, name: str, term: Term) -> Content:
     return (Region(0, program.buffers[name].shape[-1], Held(term)),)
 
 
-def _carried_on(made: Lowered) -> Iterator[tuple[str, str]]:
+def _carried_on(made: Computed) -> Iterator[tuple[str, str]]:
     """What a place leaves for others: carried values and buffers; and nothing is under way."""
     said, terms = made.said, made.terms
     for name in said.carried:
@@ -106,7 +106,7 @@ def _carried_on(made: Lowered) -> Iterator[tuple[str, str]]:
             yield from _traced(made, array.name, made.emitted.get(array.name))
 
 
-def _part_over(made: Lowered) -> Iterator[tuple[str, str]]:
+def _part_over(made: Computed) -> Iterator[tuple[str, str]]:
     """What leaves a part is what the definition has written: states, and caches' entries; each once and last."""
     yield from _carried_on(made)
     wanted = {f"state {name}": term for name, term in made.said.states.items() if f"state {name}" in _states(made)}
@@ -130,12 +130,12 @@ def _part_over(made: Lowered) -> Iterator[tuple[str, str]]:
             yield array.name, f"`{array.name}` is saved, and the definition does not change it"
 
 
-def _states(made: Lowered) -> set[str]:
+def _states(made: Computed) -> set[str]:
     states = made.program.instance.model.states.values()
     return {f"state {s.name}" for s in states if s.kind == "state" and s.part == made.place}
 
 
-def _traced(made: Lowered, output: str, held: Held | None) -> Iterator[tuple[str, str]]:
+def _traced(made: Computed, output: str, held: Held | None) -> Iterator[tuple[str, str]]:
     """What a trace shows is the value that it is called after."""
     name = output.removeprefix(f"trace {made.place}.")
     full, terms = made.said.full(name), made.terms
@@ -149,7 +149,7 @@ def _traced(made: Lowered, output: str, held: Held | None) -> Iterator[tuple[str
         yield output, f"`{output}` is something else than `{full}`"
 
 
-def _step_over(made: Lowered) -> Iterator[tuple[str, str]]:
+def _step_over(made: Computed) -> Iterator[tuple[str, str]]:
     """The ids are chosen by the logits, and the logits leave."""
     if "logits" not in made.program.instance.model.steps[""].types:
         return

@@ -2,7 +2,7 @@
 
 `OPS` has a row for each op. All that a Program's proof knows of an op's reach it has from there: the order of reads and
 writes, and that none goes beyond what there is. `spec_resources` says the same of what ops are given: buffers' views,
-products, copies, caches, experts, collectives and arrays. `lowered_ops.MAKES` says what an op makes of what it reads.
+products, copies, caches, experts, collectives and arrays. `computed_ops.MAKES` says what an op makes of what it reads.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ from ..schedule.blocks import room as room_of_cores
 from ..schedule.targets import BYTES
 from . import ir as p
 from .build import by_head
+from .computed_exchanges import EXCHANGES, sharded
 from .expert_layout import expert_layout
 from .held import Wrong
-from .lowered_exchanges import EXCHANGES, sharded
 from .spec_arrays import ARRAYS, room_of
 from .spec_makes import width_of
 from .spec_moves import cached

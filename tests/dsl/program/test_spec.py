@@ -10,8 +10,8 @@ import attrs
 from mks.dsl.model import ops as registry
 from mks.dsl.program import ir as p
 from mks.dsl.program import lower
+from mks.dsl.program.computed_ops import MAKES
 from mks.dsl.program.flow import ALONG, EACH
-from mks.dsl.program.lowered_ops import MAKES
 from mks.dsl.program.meaning import MEANING
 from mks.dsl.program.spec import OPS
 from mks.dsl.program.spec_resources import RESOURCES

@@ -21,7 +21,7 @@ from .terms import Term
 
 
 @define
-class Lowered(Flow):
+class Computed(Flow):
     """Ops in order. `said` is the definition.
 
     `content` is what buffers hold, `saved` and `emitted` what has left, by output.
@@ -30,7 +30,7 @@ class Lowered(Flow):
     place: str
     said: Defined
     content: dict[str, Content]
-    makes: Mapping[type, Callable[[Lowered, Any], None]]
+    makes: Mapping[type, Callable[[Computed, Any], None]]
     saved: dict[str, Held] = field(factory=dict)
     emitted: dict[str, Held] = field(factory=dict)
     sent: dict[str, tuple[Content, Content]] = field(factory=dict)
@@ -49,7 +49,7 @@ class Lowered(Flow):
                 continue
             rule = self.makes.get(type(op))
             if rule is None:
-                raise Wrong(f"no meaning is known of the op {type(op).__name__}: it has no row in `lowered_ops.MAKES`")
+                raise Wrong(f"no meaning is known of the op {type(op).__name__}: it has no row in `computed_ops.MAKES`")
             rule(self, op)
 
     def region(self, buffer: str, start: int, width: int | None, what: str) -> Held:

@@ -6,15 +6,15 @@ from typing import Any
 
 from ..model import ir as m
 from . import ir as p
+from .computed import Computed
+from .computed_exchanges import several
 from .exchange import LANES
 from .held import Held, Wrong, complete, words
-from .lowered import Lowered
-from .lowered_exchanges import several
 from .meaning import unrounded
 from .terms import Term
 
 
-def attend(flow: Lowered, op: p.Attend) -> None:
+def attend(flow: Computed, op: p.Attend) -> None:
     """Over the caches that the ring brings, in the order of the op's operands, with the row's own entries."""
     ring, call = flow.program.caches[op.ring], op.call
     queries = [complete(flow.region(name, 0, None, name), "`attend`").term for name in op.queries]
@@ -42,7 +42,7 @@ def _name(node: m.Node) -> str:
     return node.name
 
 
-def _widths(flow: Lowered, call: m.Call) -> tuple[int, int, int, int, int]:
+def _widths(flow: Computed, call: m.Call) -> tuple[int, int, int, int, int]:
     """Heads, the latent's rank, common channels, channels of a key, channels of a value."""
     q, latent, common, _ = call.args
     (heads, key), (_, value) = (flow.program.shares.shape(x.type.shape) for x in (q, call))
@@ -50,7 +50,7 @@ def _widths(flow: Lowered, call: m.Call) -> tuple[int, int, int, int, int]:
     return heads, rank, width, key, value
 
 
-def _expanded(flow: Lowered, ring: p.CacheRing, call: m.Call, own: list[Term]) -> list[Term]:
+def _expanded(flow: Computed, ring: p.CacheRing, call: m.Call, own: list[Term]) -> list[Term]:
     """The latent caches of which a ring's keys and values were made, each entry as this row's is."""
     assert ring.expanded is not None
     terms, (heads, _, _, key, value), kept = flow.terms, _widths(flow, call), ring.expanded
@@ -66,7 +66,7 @@ def _expanded(flow: Lowered, ring: p.CacheRing, call: m.Call, own: list[Term]) -
     return [terms.atom("cache", name, entry) for name, entry in zip(said, (latent, common), strict=False)]
 
 
-def _latent(flow: Lowered, op: p.Attend, queries: list[Term], caches: list[Term]) -> None:
+def _latent(flow: Computed, op: p.Attend, queries: list[Term], caches: list[Term]) -> None:
     """Queries that went through their heads' part of the weight, and the latents as they are."""
     ring, terms, (_, rank, width, key, value) = flow.program.caches[op.ring], flow.terms, _widths(flow, op.call)
     names = tuple(_name(arg) for arg in op.call.args[1:3])
@@ -88,7 +88,7 @@ def _latent(flow: Lowered, op: p.Attend, queries: list[Term], caches: list[Term]
     flow.hold(op.result, Held(found), rank + (LANES if axes else 0))
 
 
-def _of_all(flow: Lowered, query: Term, axes: tuple[str, ...], lanes: int) -> Term:
+def _of_all(flow: Computed, query: Term, axes: tuple[str, ...], lanes: int) -> Term:
     """A query of this core's heads, of which those of all cores were gathered where positions are shared out."""
     if not axes:
         return query

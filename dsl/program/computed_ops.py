@@ -6,18 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from ..model import ir as m
+from . import computed_exchanges as exchanges
 from . import ir as p
-from . import lowered_exchanges as exchanges
+from .computed import Computed
+from .computed_attend import attend
+from .computed_exchanges import sharded
 from .defined import guard_of, put
 from .held import Cut, Held, Region, Wrong, complete, words
-from .lowered import Lowered
-from .lowered_attend import attend
-from .lowered_exchanges import sharded
 from .meaning import product, rounded
 from .things import Product
 
 
-def _dot(flow: Lowered, op: p.Dot) -> None:
+def _dot(flow: Computed, op: p.Dot) -> None:
     made, terms = flow.program.products[op.product], flow.terms
     x = flow.region(made.operand, 0, None, made.operand)
     if op.run and flow.operands.get(made.name) != x:
@@ -40,7 +40,7 @@ def _dot(flow: Lowered, op: p.Dot) -> None:
     flow.content[made.result] = tuple(found)
 
 
-def _lies(flow: Lowered, weight: str, buffer: str, at: int, width: int) -> None:
+def _lies(flow: Computed, weight: str, buffer: str, at: int, width: int) -> None:
     """Who reads a weight's product looks where it lies."""
     view = flow.program.views.get(f"@{weight}")
     if view is not None and (view.buffer, view.start, view.shape) != (buffer, at, (width,)):
@@ -48,7 +48,7 @@ def _lies(flow: Lowered, weight: str, buffer: str, at: int, width: int) -> None:
         raise Wrong(f"a product with `{weight}` lies in {at} .. {at + width} of `{buffer}`; its view shows {shown}")
 
 
-def _multiplied(flow: Lowered, made: Product, name: str, x: Held) -> Held:
+def _multiplied(flow: Computed, made: Product, name: str, x: Held) -> Held:
     """One weight's rows of a product: partial where the sum runs over a sharded axis, and cut where rows are."""
     schedule, instance = flow.program.schedule, flow.program.instance
     shape, split = instance.model.weights[name].shape, schedule.splits.get(name)
@@ -64,7 +64,7 @@ def _multiplied(flow: Lowered, made: Product, name: str, x: Held) -> Held:
     return Held(product(flow.terms, flow.terms.atom("weight", name), x.term), over, cut)
 
 
-def _compute(flow: Lowered, op: p.Compute) -> None:
+def _compute(flow: Computed, op: p.Compute) -> None:
     if len(op.outputs) == 1 and isinstance(op.node, m.Call) and op.node.op == "side_by_side":
         flow.content[op.outputs[0]] = exchanges.side_by_side(flow, op.node, op.outputs[0])
         if guard_of(flow, op.guard) is not None:
@@ -82,7 +82,7 @@ def _compute(flow: Lowered, op: p.Compute) -> None:
         flow.hold(name, held._replace(term=term), _width(flow, name, held))
 
 
-def _width(flow: Lowered, name: str, held: Held) -> int | None:
+def _width(flow: Computed, name: str, held: Held) -> int | None:
     """The columns of an unnamed value: a cache's entry lies in whole lanes, and of what is cut a core has its share."""
     program = flow.program
     state = program.instance.model.states.get(name.removeprefix("entry ")) if name.startswith("entry ") else None
@@ -91,21 +91,21 @@ def _width(flow: Lowered, name: str, held: Held) -> int | None:
     return None if state is None else program.shares.length(state.type.shape[-1])
 
 
-def _put(flow: Lowered, op: p.Put) -> None:
+def _put(flow: Computed, op: p.Put) -> None:
     value, old = complete(flow.evaluate(op.node), f"`{op.buffer}`"), flow.state(op.buffer).term
     flow.hold(op.buffer, Held(put(flow.terms, old, flow.number(op.index), value.term, guard_of(flow, op.guard))))
 
 
-def _loaded(flow: Lowered, op: p.Loaded) -> None:
+def _loaded(flow: Computed, op: p.Loaded) -> None:
     copy = flow.program.copies[op.copy]
     flow.hold(copy.buffer, Held(flow.terms.atom("array", copy.array)))
 
 
-def _save(flow: Lowered, op: p.Save) -> None:
+def _save(flow: Computed, op: p.Save) -> None:
     flow.saved[op.copy] = flow.region(flow.program.copies[op.copy].buffer, 0, None, op.copy)
 
 
-def _lookup(flow: Lowered, op: p.Lookup) -> None:
+def _lookup(flow: Computed, op: p.Lookup) -> None:
     """Rows that another core has are zero: a share of a sum."""
     terms, program = flow.terms, flow.program
     name = op.table.removeprefix("table ")
@@ -115,20 +115,20 @@ def _lookup(flow: Lowered, op: p.Lookup) -> None:
     flow.hold(op.buffer, Held(found, over), program.instance.length(table.shape[1]))
 
 
-def _turns(flow: Lowered, op: p.Turns) -> None:
+def _turns(flow: Computed, op: p.Turns) -> None:
     key = p.turns_key(op.call, op.channels, flow.program.instance)
     for buffer, what in ((op.cos, "cosines"), (op.sin, "sines")):
         flow.hold(buffer, Held(flow.terms.atom(what, (key,))))
 
 
-def _route(flow: Lowered, op: p.Route) -> None:
+def _route(flow: Computed, op: p.Route) -> None:
     scores = complete(flow.region(op.scores, 0, None, op.scores), "`route`")
     bias, options = complete(flow.evaluate(op.call.args[1]), "`route`"), flow.options(op.call)
     flow.write(op.weights, Held(flow.terms.atom("route", scores.term, bias.term, options)))
     flow.routed[op.bank] = flow.region(op.weights, 0, None, op.weights).term
 
 
-def _expert_dot(flow: Lowered, op: p.ExpertDot) -> None:
+def _expert_dot(flow: Computed, op: p.ExpertDot) -> None:
     bank, instance = flow.program.banks[op.bank], flow.program.instance
     x = complete(flow.region(op.operand, 0, None, op.operand), "an expert")
     found, at = [], 0
@@ -141,7 +141,7 @@ def _expert_dot(flow: Lowered, op: p.ExpertDot) -> None:
     flow.content[op.result] = tuple(found)
 
 
-def _experts(flow: Lowered, op: p.Experts) -> None:
+def _experts(flow: Computed, op: p.Experts) -> None:
     """A core adds up its own experts, of each perhaps a share."""
     bank = flow.program.banks[op.bank]
     flow.run(op.body, [])
@@ -154,23 +154,23 @@ def _experts(flow: Lowered, op: p.Experts) -> None:
     flow.hold(op.result, Held(found, value.over | frozenset(bank.axes)))
 
 
-def _emit(flow: Lowered, op: p.Emit) -> None:
+def _emit(flow: Computed, op: p.Emit) -> None:
     view = next((v for v in flow.program.views.values() if v.buffer == op.buffer), None)
     held = flow.region(op.buffer, 0, None, op.buffer) if view is None else flow.seen(view, op.buffer)
     flow.emitted[op.output] = complete(held, f"`{op.output}`")
 
 
-def _greedy(flow: Lowered, op: p.Greedy) -> None:
+def _greedy(flow: Computed, op: p.Greedy) -> None:
     logits = m.Local(op.logits, m.Type("f32"), flow.program.schedule.span)
     flow.greedy.append(complete(flow.local(logits), "`argmax`").term)
 
 
-def _nothing(flow: Lowered, op: p.Op) -> None:
+def _nothing(flow: Computed, op: p.Op) -> None:
     """What only moves: where it goes, the proofs of slots and the ops that read it say."""
 
 
 # What an op makes of what it reads. Transfers of tapes, tiles and experts have their effect where they are waited for.
-MAKES: dict[type, Callable[[Lowered, Any], None]] = {
+MAKES: dict[type, Callable[[Computed, Any], None]] = {
     p.Dot: _dot, p.Compute: _compute, p.Put: _put, p.Loaded: _loaded, p.Save: _save, p.Lookup: _lookup,
     p.Turns: _turns, p.Route: _route, p.ExpertDot: _expert_dot, p.Experts: _experts, p.Emit: _emit,
     p.Greedy: _greedy, p.Send: exchanges.send, p.Receive: exchanges.receive, p.Attend: attend,

@@ -8,9 +8,9 @@ from ..model import ir as m
 from ..model.shapes import Poly
 from ..schedule.ir import Schedule
 from . import ir as p
+from .computed import Computed
 from .exchange import LANES, padded
 from .held import Content, Cut, Held, Region, Wrong, words
-from .lowered import Lowered
 from .terms import Term
 
 
@@ -21,7 +21,7 @@ def sharded(schedule: Schedule, axis: Poly) -> tuple[str, ...]:
     return tuple(name for name, size in schedule.mesh if name in over and size > 1)
 
 
-def side_by_side(flow: Lowered, node: m.Call, buffer: str) -> Content:
+def side_by_side(flow: Computed, node: m.Call, buffer: str) -> Content:
     """Values one after the other in one message."""
     found, at = [], 0
     for arg in node.args:
@@ -34,7 +34,7 @@ def side_by_side(flow: Lowered, node: m.Call, buffer: str) -> Content:
     return tuple(found)
 
 
-def _width(flow: Lowered, arg: m.Node) -> int:
+def _width(flow: Computed, arg: m.Node) -> int:
     if isinstance(arg, m.Call) and arg.op == "squares_in_lanes":
         return LANES
     if isinstance(arg, m.Call) and arg.op == "view_in_lanes":
@@ -44,7 +44,7 @@ def _width(flow: Lowered, arg: m.Node) -> int:
     return flow.program.shares.length(arg.type.shape[-1])
 
 
-def send(flow: Lowered, op: p.Send) -> None:
+def send(flow: Computed, op: p.Send) -> None:
     """What the buffers hold now."""
     made, held = flow.program.exchanges[op.exchange], flow.content
     for name in (made.value, made.beside):
@@ -53,7 +53,7 @@ def send(flow: Lowered, op: p.Send) -> None:
     flow.sent[op.exchange] = held[made.value], held[made.beside] if made.beside else ()
 
 
-def receive(flow: Lowered, op: p.Receive) -> None:
+def receive(flow: Computed, op: p.Receive) -> None:
     """What has come is in its buffers."""
     made = flow.program.exchanges[op.exchange]
     if op.exchange not in flow.sent:
@@ -65,7 +65,7 @@ def receive(flow: Lowered, op: p.Receive) -> None:
     rule(flow, made, value, beside)
 
 
-def _summed(flow: Lowered, made: p.Exchange, held: Held) -> Held:
+def _summed(flow: Computed, made: p.Exchange, held: Held) -> Held:
     """Over exactly the axes over which cores have shares: over more it is counted twice, over fewer not completed."""
     axes = several(flow, made.axes)
     if held.over != axes:
@@ -74,7 +74,7 @@ def _summed(flow: Lowered, made: p.Exchange, held: Held) -> Held:
     return held._replace(over=frozenset())
 
 
-def several(flow: Lowered, axes: tuple[str, ...]) -> frozenset[str]:
+def several(flow: Computed, axes: tuple[str, ...]) -> frozenset[str]:
     return frozenset(axis for axis in axes if flow.program.schedule.ways((axis,)) > 1)
 
 
@@ -84,7 +84,7 @@ def _covered(made: p.Exchange, value: Content) -> None:
         raise Wrong(f"`{made.name}` sends the columns {made.first} .. {made.first + made.width} of {lies}")
 
 
-def _as_said(flow: Lowered, made: p.Exchange, value: Content) -> None:
+def _as_said(flow: Computed, made: p.Exchange, value: Content) -> None:
     """In the way and the type that the schedule says; rows of a table lose nothing in their own type."""
     schedule = flow.program.schedule
     said = next((r for r in schedule.reduces if made.name == r.value or made.name.startswith(f"{r.value} ")), None)
@@ -103,7 +103,7 @@ def _as_said(flow: Lowered, made: p.Exchange, value: Content) -> None:
         raise Wrong(f"`{made.name}` travels as {made.wire}; the schedule has another type")
 
 
-def _sum(flow: Lowered, made: p.Exchange, value: Content, _: Content) -> None:
+def _sum(flow: Computed, made: p.Exchange, value: Content, _: Content) -> None:
     _covered(made, value)
     _as_said(flow, made, value)
     if len(value) == 1:
@@ -112,7 +112,7 @@ def _sum(flow: Lowered, made: p.Exchange, value: Content, _: Content) -> None:
         flow.content[made.result] = tuple(each._replace(held=_summed(flow, made, each.held)) for each in value)
 
 
-def _scatter(flow: Lowered, made: p.Exchange, value: Content, beside: Content) -> None:
+def _scatter(flow: Computed, made: p.Exchange, value: Content, beside: Content) -> None:
     """Each core has its own columns of the sum, and what was sent beside it whole."""
     _covered(made, value)
     _as_said(flow, made, value)
@@ -136,7 +136,7 @@ def _scatter(flow: Lowered, made: p.Exchange, value: Content, beside: Content) -
     flow.hold(made.pieces[1].result, _summed(flow, made, beside[0].held), beside[0].width)
 
 
-def _gather(flow: Lowered, made: p.Exchange, value: Content, _: Content) -> None:
+def _gather(flow: Computed, made: p.Exchange, value: Content, _: Content) -> None:
     """All columns of what each core has some of, or all heads."""
     axes, at = several(flow, made.axes), 0
     _as_said(flow, made, value)
@@ -162,7 +162,7 @@ def _gather(flow: Lowered, made: p.Exchange, value: Content, _: Content) -> None
         raise Wrong(f"`{made.name}` sends {made.width} columns, of which {at} arrive")
 
 
-def _merge(flow: Lowered, made: p.Exchange, value: Content, _: Content) -> None:
+def _merge(flow: Computed, made: p.Exchange, value: Content, _: Content) -> None:
     """Softmaxes over parts of the positions become one."""
     if len(value) != 1:
         raise Wrong(f"`{made.name}` merges what is no single value")
@@ -172,7 +172,7 @@ def _merge(flow: Lowered, made: p.Exchange, value: Content, _: Content) -> None:
     flow.hold(made.result, Held(found[1]), _rank(flow, found[1]))
 
 
-def _rank(flow: Lowered, term: Term) -> int:
+def _rank(flow: Computed, term: Term) -> int:
     key: Any = flow.terms.made[term]
     if key[0] != "latent":
         raise Wrong("what is merged is no latent attention")
