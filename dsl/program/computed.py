@@ -12,9 +12,12 @@ from typing import Any
 from attrs import define, field
 
 from ..model import ir as m
+from ..model import ops as registry
+from ..model.shapes import Poly
+from ..model.static import polynomial
 from . import ir as p
 from .defined import Defined, earlier, guard_of, named
-from .flow import ALONG, Flow
+from .flow import Flow
 from .held import Content, Cut, Held, Region, Wrong, words
 from .spec_makes import width_of
 from .terms import Term
@@ -27,7 +30,6 @@ class Computed(Flow):
     `content` is what buffers hold, `saved` and `emitted` what has left, by output.
     """
 
-    place: str
     said: Defined
     content: dict[str, Content]
     makes: Mapping[type, Callable[[Computed, Any], None]]
@@ -127,11 +129,15 @@ class Computed(Flow):
 
     def along(self, node: m.Call) -> None:
         """A share of an axis is not enough."""
-        number, at = ALONG[node.op]
-        axis = node.args[number].type.shape[at]
-        has, all_ = self.program.shares.length(axis), self.program.instance.length(axis)
-        if has != all_:
-            raise Wrong(f"`{node.op}` reads along {axis}, of which a core has {has} of {all_}")
+        row = registry.find(node.op)
+        assert row is not None
+        scalars: dict[str, tuple[Poly, ...]] = {}
+        for name, static in node.options:
+            scalars[name] = (*scalars.get(name, ()), polynomial(static.expr))
+        types = dict(zip(row.parameters, (arg.type for arg in node.args), strict=True))
+        for axis in row.along(registry.Operands(types, scalars, node.types)):
+            if over := self.program.shares.over_values(axis):
+                raise Wrong(f"`{node.op}` reads along {axis}, of which cores over {words(over)} have a share each")
 
     def hold(self, buffer: str, held: Held, width: int | None = None) -> None:
         """One value in a buffer, in its first `width` columns or all."""

@@ -5,20 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..model import ir as m
-from ..model.shapes import Poly
-from ..schedule.ir import Schedule
 from . import ir as p
 from .computed import Computed
 from .exchange import LANES, padded
 from .held import Content, Cut, Held, Region, Wrong, words
 from .terms import Term
-
-
-def sharded(schedule: Schedule, axis: Poly) -> tuple[str, ...]:
-    """The axes of the mesh, of more than one core, that a length is shared out over."""
-    named = {a.name for a in axis.atoms if a.expr is None}
-    over = {x for shard in schedule.shards.values() if shard.size in named for x in shard.axes}
-    return tuple(name for name, size in schedule.mesh if name in over and size > 1)
 
 
 def side_by_side(flow: Computed, node: m.Call, buffer: str) -> Content:
@@ -94,7 +85,7 @@ def _as_said(flow: Computed, made: p.Exchange, value: Content) -> None:
     key: Any = flow.terms.made[value[0].held.term]
     if said is None and key[0] == "index":
         table = flow.program.instance.model.weights[str(flow.terms.made[key[1]][1])]
-        ways = {("scatter_gather", flow.program.instance.dtype(table.type))}
+        ways.add(("scatter_gather", flow.program.instance.dtype(table.type)))
     if made.kind != "gather" and (made.by, made.wire) not in ways:
         by, wire = sorted(ways)[0]
         raise Wrong(f"`{made.name}` is summed `by = {made.by}, wire = {made.wire}`; the schedule has `by = {by}, "

@@ -10,7 +10,6 @@ from . import computed_exchanges as exchanges
 from . import ir as p
 from .computed import Computed
 from .computed_attend import attend
-from .computed_exchanges import sharded
 from .defined import guard_of, put
 from .held import Cut, Held, Region, Wrong, complete, words
 from .meaning import product, rounded
@@ -34,25 +33,33 @@ def _dot(flow: Computed, op: p.Dot) -> None:
     found, at = [], 0
     for name, width in zip(made.weights, made.widths, strict=True):
         found.append(Region(at, width, _multiplied(flow, made, name, x)))
-        if found[-1].held.cut is None:
-            _lies(flow, name, made.result, at, width)
         at += width
+    _lie(
+        flow,
+        [(name, each) for name, each in zip(made.weights, found, strict=True) if each.held.cut is None],
+        made.result,
+    )
     flow.content[made.result] = tuple(found)
 
 
-def _lies(flow: Computed, weight: str, buffer: str, at: int, width: int) -> None:
-    """Who reads a weight's product looks where it lies."""
-    view = flow.program.views.get(f"@{weight}")
-    if view is not None and (view.buffer, view.start, view.shape) != (buffer, at, (width,)):
-        shown = f"{view.start} .. {view.start + sum(view.shape)} of `{view.buffer}`"
-        raise Wrong(f"a product with `{weight}` lies in {at} .. {at + width} of `{buffer}`; its view shows {shown}")
+def _lie(flow: Computed, products: list[tuple[str, Region]], buffer: str) -> None:
+    """Who reads a weight's product looks where it lies; of one that is multiplied twice, at either."""
+    for name in dict.fromkeys(name for name, _ in products):
+        places = [(buffer, each.start, (each.width,)) for other, each in products if other == name]
+        view = flow.program.views.get(f"@{name}")
+        if view is not None and (view.buffer, view.start, view.shape) not in places:
+            shown = f"{view.start} .. {view.start + sum(view.shape)} of `{view.buffer}`"
+            _, start, (width,) = places[0]
+            raise Wrong(
+                f"a product with `{name}` lies in {start} .. {start + width} of `{buffer}`; its view shows {shown}"
+            )
 
 
 def _multiplied(flow: Computed, made: Product, name: str, x: Held) -> Held:
     """One weight's rows of a product: partial where the sum runs over a sharded axis, and cut where rows are."""
-    schedule, instance = flow.program.schedule, flow.program.instance
+    schedule, instance, shares = flow.program.schedule, flow.program.instance, flow.program.shares
     shape, split = instance.model.weights[name].shape, schedule.splits.get(name)
-    over = frozenset(sharded(schedule, shape[-1]))
+    over = frozenset(shares.over(shape[-1]))
     if (name in flow.program.shares.of_scattered) != (x.cut is not None):
         raise Wrong(f"`{made.name}` multiplies `{name}`, of which a core has other columns than of its operand")
     if x.cut is not None:
@@ -61,7 +68,10 @@ def _multiplied(flow: Computed, made: Product, name: str, x: Held) -> Held:
                                          instance.length(shape[0]))  # fmt: skip
     if cut is not None and not cut.axes:
         cut = None
-    return Held(product(flow.terms, flow.terms.atom("weight", name), x.term), over, cut)
+    found = product(flow.terms, flow.terms.atom("weight", name), x.term)
+    # Where so many cores hold the same inputs, their sum is so many times the product.
+    times = flow.terms.number(1 if x.cut is not None else shares.repeats(shape[-1]))
+    return Held(flow.terms.mul(times, found), over, cut)
 
 
 def _compute(flow: Computed, op: p.Compute) -> None:
@@ -86,8 +96,13 @@ def _width(flow: Computed, name: str, held: Held) -> int | None:
     """The columns of an unnamed value: a cache's entry lies in whole lanes, and of what is cut a core has its share."""
     program = flow.program
     state = program.instance.model.states.get(name.removeprefix("entry ")) if name.startswith("entry ") else None
-    if held.cut is not None and program.buffers[name].shape[-1] != program.shares.scattered(held.cut.length):
-        raise Wrong(f"`{name}` has {program.buffers[name].shape[-1]} columns for a share of {held.cut.length}")
+    sums = flow.terms.made[held.term][0] == "softmax sums"  # of which each core has as many
+    if held.cut is not None and not sums:
+        # An operand is padded to what its product takes.
+        own, columns = program.shares.scattered(held.cut.length), program.buffers[name].shape[-1]
+        operand = next((made for made in program.products.values() if made.operand == name), None)
+        if columns != (own if operand is None else operand.tiling.inputs) or columns < own:
+            raise Wrong(f"`{name}` has {columns} columns for a share of {held.cut.length}")
     return None if state is None else program.shares.length(state.type.shape[-1])
 
 
@@ -110,7 +125,7 @@ def _lookup(flow: Computed, op: p.Lookup) -> None:
     terms, program = flow.terms, flow.program
     name = op.table.removeprefix("table ")
     table = program.instance.model.weights[name]
-    over = frozenset(sharded(program.schedule, table.shape[0])) if op.share is not None else frozenset()
+    over = frozenset(program.shares.over(table.shape[0])) if op.share is not None else frozenset()
     found = terms.atom("index", terms.atom("weight", name), flow.evaluate(op.index).term, ())
     flow.hold(op.buffer, Held(found, over), program.instance.length(table.shape[1]))
 
@@ -133,11 +148,11 @@ def _expert_dot(flow: Computed, op: p.ExpertDot) -> None:
     x = complete(flow.region(op.operand, 0, None, op.operand), "an expert")
     found, at = [], 0
     for name, width in zip(bank.products[op.product], bank.layout.products[op.product].widths, strict=True):
-        over = frozenset(sharded(flow.program.schedule, instance.model.weights[name].shape[-1]))
+        over = frozenset(flow.program.shares.over(instance.model.weights[name].shape[-1]))
         term = product(flow.terms, flow.terms.atom("expert", name), x.term)
         found.append(Region(at, width, Held(term, over)))
-        _lies(flow, name, op.result, at, width)
         at += width
+    _lie(flow, list(zip(bank.products[op.product], found, strict=True)), op.result)
     flow.content[op.result] = tuple(found)
 
 

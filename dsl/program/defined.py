@@ -20,7 +20,6 @@ type Guard = float | tuple[float, ...] | None
 class Defined(Flow):
     """Statements in order. `values` gives each name's terms, one for each statement that sets it; `entries` caches'."""
 
-    place: str
     carried: frozenset[str]
     values: dict[str, list[Term]] = field(factory=dict)
     shapes: dict[str, Shape] = field(factory=dict)

@@ -15,10 +15,6 @@ from .terms import Term, Terms
 
 type Options = tuple[tuple[str, Any], ...]
 
-# Ops that read along an axis of an operand: which operand, which axis.
-ALONG = {"rms_norm": (0, -1), "l2_norm": (0, -1), "softmax": (0, -1), "argmax": (0, -1), "rope": (0, -1),
-         "mix": (1, -1), "route": (0, -1), "delta_rule": (0, -1), "attend": (0, -1),
-         "attend_latent": (0, -1)}  # fmt: skip
 # Ops of one number after the other, for which it makes no difference which columns a core has.
 EACH = frozenset({"pow", "max", "min", "exp", "tanh", "sigmoid", "silu", "softplus", "sqrt", "bf16"})
 
@@ -29,8 +25,9 @@ class Flow:
 
     program: p.Program
     terms: Terms
-    statics: dict[int, float | tuple[float, ...]]
+    statics: dict[tuple[int, str], float | tuple[float, ...]]
     rules: Mapping[str, Callable[[Flow, m.Call], Held]]
+    place: str
     bound: dict[str, Held] = field(factory=dict, kw_only=True)
 
     def local(self, node: m.Local) -> Held:
@@ -60,15 +57,36 @@ class Flow:
         """An op reads along an axis, of which it must have all."""
 
     def number(self, static: m.Static) -> float | tuple[float, ...]:
-        """A number of the model, or those of all layers."""
-        found = self.statics.get(id(static))
+        """A number of the model, or, where they differ, those of the layers that run the place."""
+        found = self.statics.get((id(static), self.place))
         if found is None:
             instance = self.program.instance
-            found = instance.by_layer(static) if static.depends else instance.number(static)
+            found = instance.number(static) if not static.depends else self._own(instance.by_layer(static))
             if isinstance(found, tuple) and len(set(found)) == 1:
                 found = found[0]
-            self.statics[id(static)] = found
+            self.statics[id(static), self.place] = found
         return found
+
+    def _own(self, values: tuple[float, ...]) -> tuple[float, ...]:
+        own = self.program.layers_of(self.place)
+        return tuple(v for layer, v in zip(self.program.layer_parts, values, strict=True) if layer in own or not own)
+
+    def layered(self, terms: tuple[Term, ...]) -> Term:
+        """What differs by layer: a term for each layer that runs the place."""
+        return terms[0] if len(set(terms)) == 1 else self.terms.atom("by layer", terms)
+
+    def each(self, term: Term, count: int) -> tuple[Term, ...]:
+        """A term in each of so many layers."""
+        key: Any = self.terms.made[term]
+        return key[1] if key[0] == "by layer" else (term,) * count
+
+    def made(self, op: str, args: tuple[Term, ...], options: Options) -> Term:
+        """An op of its operands; where options depend on the layer, another one in each."""
+        count = next((len(value) for _, value in options if isinstance(value, tuple)), 0)
+        if not count:
+            return self.terms.atom(op, *args, options)
+        own = ([(n, v[i] if isinstance(v, tuple) else v) for n, v in options] for i in range(count))
+        return self.layered(tuple(self.terms.atom(op, *args, tuple(each)) for each in own))
 
     def options(self, node: m.Call, *without: str) -> Options:
         """An op's named scalars."""
@@ -86,8 +104,9 @@ class Flow:
                 return self.weight(node.name)
             case m.Static():
                 number = self.number(node)
-                atom = self.terms.atom("by layer", number) if isinstance(number, tuple) else self.terms.number(number)
-                return Held(atom)
+                if not isinstance(number, tuple):
+                    return Held(self.terms.number(number))
+                return Held(self.layered(tuple(map(self.terms.number, number))))
             case m.Input():
                 return Held(self.terms.atom("input", node.name))
             case m.StateRef():
@@ -112,7 +131,8 @@ class Flow:
         if not isinstance(condition, tuple):
             return self.evaluate(node.then if condition else node.other)
         then, other = (complete(self.evaluate(each), "a choice") for each in (node.then, node.other))
-        return Held(self.terms.atom("select", condition, then.term, other.term))
+        both = (self.each(each.term, len(condition)) for each in (then, other))
+        return Held(self.layered(tuple(a if c else b for c, a, b in zip(condition, *both, strict=True))))
 
     def call(self, node: m.Call) -> Held:
         """An op: by its own rule, or itself of its operands."""
@@ -122,8 +142,7 @@ class Flow:
         row = registry.find(node.op)
         if row is None:
             raise Wrong(f"no meaning is known of `{node.op}`: it has no row in `meaning.MEANING`")
-        if node.op in ALONG:
-            self.along(node)
+        self.along(node)
         helds = [self.evaluate(arg) for arg in node.args]
         cut = None
         if node.op in EACH:
@@ -131,7 +150,8 @@ class Flow:
                 ((held, not arg.type.shape) for held, arg in zip(helds, node.args, strict=True)), f"`{node.op}`"
             )
             helds = [held._replace(cut=None) for held in helds]
-        found = self.terms.atom(node.op, *(complete(held, f"`{node.op}`").term for held in helds), self.options(node))
+        args = tuple(complete(held, f"`{node.op}`").term for held in helds)
+        found = self.made(node.op, args, self.options(node))
         for parameter, arg in zip(row.parameters, node.args, strict=True):
             if parameter in row.updates and isinstance(arg, m.StateRef):
                 self.update(arg.name, self.terms.atom("after", found, parameter))

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..model import ir as m
 from .flow import Flow
-from .held import Held, Wrong, complete, joined, words
+from .held import Cut, Held, Wrong, complete, joined, words
 from .terms import Term, Terms
 
 
@@ -89,23 +89,30 @@ def _squares(flow: Flow, node: m.Call) -> Held:
     x = flow.evaluate(node.args[0])
     if x.over:
         raise Wrong(f"squares are taken of a share of a sum over {words(x.over)}")
-    length = flow.program.instance.length(node.args[0].type.shape[-1])
-    return Held(flow.terms.atom("squares", x.term, (length,)), frozenset() if x.cut is None else x.cut.axes)
+    axis, shares = node.args[0].type.shape[-1], flow.program.shares
+    # Of an axis that is shared out by its size, so many cores may hold the same entries.
+    over = frozenset(shares.over_values(axis)) if x.cut is None else x.cut.axes
+    repeats = shares.repeats(axis) if x.cut is None else 1
+    return Held(flow.terms.atom("squares", x.term, (flow.program.instance.length(axis), repeats)), over)
 
 
-def _squared(flow: Flow, squares: Held, node: m.Call) -> Term:
-    """The value whose squares were summed; their count must be that of its columns."""
+def _squared(flow: Flow, squares: Held, node: m.Call) -> tuple[Term, str]:
+    """The value whose squares were summed, and which norm their count makes of it."""
     count = next(float(str(flow.number(static))) for name, static in node.options if name == "count")
-    kind, *rest = flow.terms.made[complete(squares, f"`{node.op}`").term]
-    if kind != "squares" or rest[1] != (count,):
-        raise Wrong(f"`{node.op}` divides by what is no sum of {count:g} squares")
-    return rest[0]  # type: ignore[return-value]
+    key: Any = flow.terms.made[complete(squares, f"`{node.op}`").term]
+    if key[0] == "squares" and count == key[2][0] * key[2][1]:
+        return key[1], "rms_norm"
+    if key[0] == "squares" and count == key[2][1]:
+        return key[1], "l2_norm"
+    raise Wrong(f"`{node.op}` divides by what is no sum of {count:g} squares")
 
 
 def _over_root_mean(flow: Flow, node: m.Call) -> Held:
     """Products with a norm whose division was put off: those with the norm itself."""
     (value, squares), terms = _two(flow, node), flow.terms
-    y, found = _squared(flow, squares, node), []
+    (y, norm), found = _squared(flow, squares, node), []
+    if norm != "rms_norm":
+        raise Wrong(f"`{node.op}` divides by a root of another mean")
     for sign, factors in terms.parts(value.term):
         other = next(filter(None, (_normed(flow, factors, i, y, node) for i in range(len(factors)))), None)
         if other is None:
@@ -122,17 +129,51 @@ def _normed(flow: Flow, factors: tuple[Term, ...], at: int, y: Term, node: m.Cal
     gain = terms.without(rest[1], y) if kind == "matmul" else None  # type: ignore[arg-type]
     if gain is None:
         return None
-    norm = terms.atom("rms_norm", y, gain, flow.options(node, "count"))
+    norm = flow.made("rms_norm", (y, gain), flow.options(node, "count"))
     return tuple(sorted((*factors[:at], product(terms, rest[0], norm), *factors[at + 1 :])))  # type: ignore[arg-type]
 
 
 def _norm_of_share(flow: Flow, node: m.Call) -> Held:
     """A norm of a value of which this core has some columns, by the squares of all."""
     x, total, gain = (flow.evaluate(arg) for arg in node.args)
-    if _squared(flow, total, node) != x.term:
+    y, norm = _squared(flow, total, node)
+    if y != x.term:
         raise Wrong("a norm divides by the squares of another value")
+    if norm == "l2_norm" and gain.term != flow.terms.number(1):
+        norm = "rms_norm" if x.cut is None else "no norm"
     cut = joined(((x, False), (gain, not node.args[2].type.shape)), "a norm")
-    return Held(flow.terms.atom("rms_norm", x.term, gain.term, flow.options(node, "count")), cut=cut)
+    args = (x.term,) if norm == "l2_norm" else (x.term, gain.term)
+    return Held(flow.made(norm, args, flow.options(node, "count")), cut=cut)
+
+
+def _softmax_sums(flow: Flow, node: m.Call) -> Held:
+    """A core's largest, and the sum of what it makes of its own; those of all cores make a softmax."""
+    x, axis, shares = (
+        complete(flow.evaluate(node.args[0]), "a softmax"),
+        node.args[0].type.shape[-1],
+        flow.program.shares,
+    )
+    over = frozenset(shares.over_values(axis))
+    lanes = flow.program.schedule.ways(tuple(over)) * shares.length(node.type.shape[-1])
+    return Held(flow.terms.atom("softmax sums", x.term, (shares.repeats(axis),)), cut=Cut(over, lanes))
+
+
+def _softmax_of_share(flow: Flow, node: m.Call) -> Held:
+    x, sums = (complete(flow.evaluate(arg), "a softmax").term for arg in node.args)
+    repeats = dict(flow.options(node))["repeats"]
+    if flow.terms.made[sums] != ("softmax sums", x, (repeats,)):
+        raise Wrong("a softmax is scaled by the sums of another value")
+    return Held(flow.made("softmax", (x,), ()))
+
+
+def _mask_of_share(flow: Flow, node: m.Call) -> Held:
+    """A mask of a core's own columns; where it masks nothing but padding, the value itself."""
+    x, said = flow.evaluate(node.args[0]), dict(flow.options(node))
+    if said["used"] == flow.program.instance.length(node.type.shape[-1]):
+        return x
+    if said["fill"] != float("-inf"):
+        raise Wrong(f"what is masked is {said['fill']}")
+    return Held(flow.made("mask", (complete(x, "`mask`").term,), (("used", said["used"]),)))
 
 
 def _view(flow: Flow, node: m.Call) -> Held:
@@ -173,6 +214,7 @@ type Rule = Callable[[Flow, m.Call], Held]
 
 
 MEANING: dict[str, Rule] = {
+    "softmax_sums": _softmax_sums, "softmax_of_share": _softmax_of_share, "mask_of_share": _mask_of_share,
     "add": _add, "sub": _add, "neg": _neg, "mul": _mul, "div": _div, "f32": _same, "matmul": _matmul,
     "attend": _attended, "attend_latent": _attended, "squares_in_lanes": _squares, "sum_squares": _squares,
     "over_root_mean": _over_root_mean, "rms_norm_of_share": _norm_of_share, "view_one_head": _same,

@@ -25,8 +25,10 @@ What is assumed, and where it is checked instead:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
+
+from attrs import evolve
 
 from ..diagnostics import Diagnostic, ordered
 from ..model.facts import STEP
@@ -50,8 +52,33 @@ def prove(program: p.Program) -> list[Diagnostic]:
     return list(ordered(diagnostic(program, fault) for fault in faults(program)))
 
 
-def faults(program: p.Program) -> Iterator[Fault]:
-    """What does not hold, the first fault of each resource; what a Program computes is asked where all else holds."""
+def prove_all(programs: Iterable[p.Program]) -> list[Diagnostic]:
+    """The same of several Programs. What depends on the order of ops alone is walked once for those that are alike."""
+    walked: list[tuple[object, ...]] = []
+    found: list[Diagnostic] = []
+    for program in programs:
+        bones = _bones(program)
+        found += [diagnostic(program, fault) for fault in faults(program, walk=bones not in walked)]
+        walked.append(bones)
+    return list(ordered(found))
+
+
+def _bones(program: p.Program) -> tuple[object, ...]:
+    """All that the walks over a Program's ops depend on: the ops, and what is moved through how many slots."""
+    slots = [(copy.buffer, program.buffers[copy.buffer].shape[:1]) for copy in program.copies.values()
+             if copy.buffer in program.buffers]  # fmt: skip
+    banks = [evolve(bank, most=0) for bank in program.banks.values()]
+    places = {name: buffer.place for name, buffer in program.buffers.items()}
+    held = (program.body, program.views, program.rings, program.products, program.copies, program.caches,
+            program.exchanges, program.turns)  # fmt: skip
+    return (id(program.schedule), id(program.instance), slots, banks, places, *held)
+
+
+def faults(program: p.Program, *, walk: bool = True) -> Iterator[Fault]:
+    """What does not hold, the first fault of each resource; what a Program computes is asked where all else holds.
+
+    Without a `walk` the order of ops is not asked again.
+    """
     ops = list(placed(program.body))
     first = [*_form(program), *thing_faults(program)]
     touched, unknown = touched_by(program, ops) if not first else ({}, [])
@@ -59,7 +86,7 @@ def faults(program: p.Program) -> Iterator[Fault]:
     yield from first
     if first:
         return
-    moved = list(_orders(program, ops, touched))
+    moved = list(_orders(program, ops, touched)) if walk else []
     yield from moved
     if not moved:
         yield from meaning_faults(program)

@@ -163,7 +163,7 @@ def experts(op: p.Experts, place: str, program: p.Program) -> Iterator[Access]:
 def greedy(op: p.Greedy, place: str, program: p.Program) -> Iterator[Access]:
     share = program.shares.length(program.instance.model.steps[""].types[op.logits].shape[0])
     cut = share != program.instance.length(program.instance.model.steps[""].types[op.logits].shape[0])
-    if op.share != share or cut != (op.exchange is not None):
+    if op.share != share or (cut and op.exchange is None):
         raise Wrong(f"the ids are chosen among {op.share} logits of a core, which has {share}")
     made = None if op.exchange is None else program.exchanges[op.exchange]
     if made is not None and (made.kind, made.value) != ("argmax", op.logits):

@@ -18,7 +18,7 @@ from ..schedule.blocks import room as room_of_cores
 from ..schedule.targets import BYTES
 from . import ir as p
 from .build import by_head
-from .computed_exchanges import EXCHANGES, sharded
+from .computed_exchanges import EXCHANGES
 from .expert_layout import expert_layout
 from .held import Wrong
 from .spec_arrays import ARRAYS, room_of
@@ -166,7 +166,7 @@ def _bank(bank: p.Bank, program: p.Program) -> Iterator[Claim]:
     experts = declared[0][0].shape[0]
     count = shares.weight_shape(declared[0][0])[0]
     yield Claim(bank.name, "experts of a core", bank.count, count)
-    yield Claim(bank.name, "the axes over which experts lie", bank.axes, sharded(schedule, experts))
+    yield Claim(bank.name, "the axes over which experts lie", bank.axes, shares.over(experts))
     all_ = count * schedule.ways(bank.axes) >= program.instance.length(experts)
     yield Claim(bank.name, "all experts on some core", all_, True)
     yield Claim(bank.name, "room for those that may be chosen", bank.most, min(count, program.rows * bank.top))
@@ -219,11 +219,9 @@ def _turns(named: tuple[str, p.Turns], program: p.Program) -> Iterator[Claim]:
 
 
 def _scalar(named: tuple[m.Static, tuple[float, ...]], program: p.Program) -> Iterator[Claim]:
-    """Each layer's, which the kernel's table keeps as an integer."""
+    """Each layer's."""
     static, values = named
     yield Claim(static.span.text, "its values", values, program.instance.by_layer(static))
-    whole = len(set(values)) == 1 or all(float(value).is_integer() for value in values)
-    yield Claim(static.span.text, "whole numbers", whole, True)
 
 
 def _array(array: p.Array, program: p.Program) -> Iterator[Claim]:

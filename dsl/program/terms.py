@@ -61,7 +61,17 @@ class Terms:
         left, right = self.parts(a), self.parts(b)
         if len(left) * len(right) > _MOST:
             return self.atom("mul", *sorted((a, b)))
-        return self.total([(s * t, tuple(sorted((*x, *y)))) for s, x in left for t, y in right])
+        return self.total([(s * t, self._times(x, y)) for s, x in left for t, y in right])
+
+    def _times(self, a: tuple[Term, ...], b: tuple[Term, ...]) -> tuple[Term, ...]:
+        """Factors in order; a number and its inverse are none."""
+        found = sorted((*a, *b))
+        for factor in tuple(found):
+            kind, *rest = self.made[factor]
+            if kind == "inverse" and rest[0] in found:
+                found.remove(factor)
+                found.remove(rest[0])
+        return tuple(found)
 
     def div(self, a: Term, b: Term) -> Term:
         """`a / b`."""
@@ -90,6 +100,7 @@ class Terms:
             yield f"{LEAVES[str(kind)]} `{rest[0]}`"
             return
         below = [f for _, factors in rest[0] for f in factors] if kind == _SUM else rest  # type: ignore[attr-defined]
+        below = list(rest[0]) if kind == "by layer" else below  # type: ignore[call-overload]
         for each in below:
             if isinstance(each, int) and not isinstance(each, bool):
                 yield from self._names(each, seen)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from attrs import evolve, frozen
 from helpers.definitions import FOLDER
+from helpers.drawing import draw
 from helpers.kinds import KINDS, Mutants, stale_read
 from helpers.mutants import placed, replaced
 from helpers.small import CASES, program
@@ -66,6 +67,16 @@ def test_shipped_programs_are_what_the_definitions_say() -> None:
 
     assert [d for each in shipped() for d in prove(each)] == []
     assert prove(lower(schedule, definition.instances["kimi_k3"], 2, traced=True)) == []
+
+
+@pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 400), marks=pytest.mark.slow)], ids=str)
+def test_drawn_programs_are_what_their_definitions_say(seeds: range) -> None:
+    """Definitions and schedules of every construct, traced ones too: none that is lowered is refused."""
+    lowered = [made for seed in seeds for made in (draw(seed).lowered(traced=seed % 2 > 0),)]
+    programs = [made for made in lowered if isinstance(made, p.Program)]
+
+    assert len(programs) > len(seeds) // 2
+    assert [d for each in programs for d in prove(each)] == []
 
 
 def test_what_is_said() -> None:
