@@ -70,11 +70,26 @@ def whole_along(call: m.Call, frame: Frame) -> m.Call:
     """
     cut = cut_along(call, frame)
     if not cut:
+        _together(call, frame)
         return call
     made = COMPLETED.get(call.op)
     if made is None or len(cut) > 1 or cut[0].value or len(call.type.shape) != 1:
         raise refused(call, cut[0], frame)
     return made(call, cut[0], frame)
+
+
+def _together(call: m.Call, frame: Frame) -> None:
+    """Columns of a sum that is left scattered meet no value that is whole."""
+    name = next(filter(None, (_scattered(arg, frame) for arg in call.args)), "")
+    if name and any(_has_whole(arg, frame) for arg in call.args):
+        raise refused(call, Cut(_SCATTERED, axes(frame), name), frame)
+
+
+def _has_whole(node: Node, frame: Frame) -> bool:
+    """Whether a vector that every core has all of is among what a node is made of."""
+    columns = frame.build.shares.of_scattered | frame.scattered
+    leaves = (n for n in walk(node) if isinstance(n, m.Local | m.WeightRef) and n.type.shape)
+    return any(leaf.name not in columns for leaf in leaves)
 
 
 def refuse_along(call: m.Call, frame: Frame) -> None:

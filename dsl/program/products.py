@@ -73,6 +73,9 @@ def _gathers(made: p.Product, frame: Frame) -> None:
     """Shared-out rows come together, with what the schedule sends beside them, over products that it names."""
     schedule = frame.build.schedule
     cut = [w for w in made.weights if split_over(frame.build, w)]
+    if any(frame.build.shares.over_values(schedule.model.weights[w].shape[0]) for w in cut):
+        raise cannot("bring rows together of which each core shall have a share", made.span,
+                     "leave out `split`, or the size out of `shard`")  # fmt: skip
     while cut:
         values = {w: _values_of(w, frame) for w in cut}
         line = next((g for g in schedule.gathers if set(g.values) & values[cut[0]]), None)

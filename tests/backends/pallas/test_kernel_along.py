@@ -74,6 +74,8 @@ REFUSED = {
         "E218", "`heads` reads along an axis of `head`", "heads(wq @ x, q_heads)"),
     "a value left scattered": (MOE.replace("rms_norm(y, z_norm, 1e-5)", "l2_norm(y, 1e-5)"), SCATTER,
         "E218", "`l2_norm` reads along `y`, of which each core would have some columns", "l2_norm(y, 1e-5)"),
+    "columns and a whole value": (MOE.replace("z_up @ rms_norm(y, z_norm, 1e-5)", "z_up @ (y * z)"), SCATTER,
+        "E218", "`mul` reads along `y`, of which each core would have some columns", "y * z"),
     "a norm inside the experts' body": (NORMED, "shard tp : moe",
         "E901", "complete an expert's sum inside the experts' body", BODY),
     "experts' inputs": (MOE, "shard tp : latent",
