@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial, reduce
-
 from attrs import evolve
 
 from ..model import ir as m
@@ -11,14 +9,15 @@ from ..model import ops as registry
 from ..model.expressions import walk
 from ..model.facts import STEP, names_of
 from ..model.ir import Node
-from ..text import syntax as s
 from . import ir as p
+from .along import refuse_along, whole_along
 from .attention import attend, attend_latent, write_entries
-from .build import Build, cannot, groups, layer_scalar, turned
+from .build import Build, cannot, groups, layer_scalar
 from .expanded import attend_expanded, is_expanded
 from .experts import expert_matmul, experts, route
 from .frame import Frame, Mark, Ops
-from .partials import axes, number
+from .options import by_layer
+from .partials import axes
 from .products import matmul
 from .sums import complete, norm_of_share, scattered
 from .values import Split, linear, whole
@@ -135,8 +134,10 @@ def split(node: Node, frame: Frame) -> Split:
             indexed = isinstance(node.args[0], m.Call) and node.args[0].op == "index"
             return expert_matmul(node, frame) if indexed and frame.parameter else matmul(node, frame)
         case m.Call(op="attend"):
+            refuse_along(node, frame)
             return whole(attend(node, frame))
         case m.Call(op="attend_latent"):
+            refuse_along(node, frame)
             return whole(attend_expanded(node, frame) if is_expanded(frame) else attend_latent(node, frame))
         case m.Call(op="index") if isinstance(node.args[0], m.WeightRef) and is_table(frame.build, node.args[0].name):
             return _lookup(node, frame)
@@ -165,7 +166,8 @@ def _call(node: m.Call, frame: Frame) -> Split:
     if op.caches or node.op in ("route", "index"):
         raise cannot(f"`{node.op}`", node.span)
     if frame.build.shares.columns.normed(node, frame.place):
-        return Split(None, None, axes(frame), own=norm_of_share(node, frame))
+        count = frame.build.shares.instance.length(node.type.shape[-1])
+        return Split(None, None, axes(frame), own=by_layer(norm_of_share(node, axes(frame), count, frame), frame))
     if frame.build.shares.columns.of(node, frame.place):
         return Split(None, None, axes(frame), own=by_layer(node, frame))
     args = [whole(_state(a, frame)) if isinstance(a, m.StateRef) else split(a, frame) for a in node.args]
@@ -173,69 +175,7 @@ def _call(node: m.Call, frame: Frame) -> Split:
     if through is not None:
         return through
     done = evolve(node, args=tuple(complete(a, n.type, frame) for a, n in zip(args, node.args, strict=True)))
-    return whole(by_layer(done, frame))
-
-
-def by_layer(call: m.Call, frame: Frame) -> Node:
-    """A call whose options may depend on the layer: one call for each of their values, of which the layer takes its."""
-    ways = options_by_layer(call, frame)
-    if len(ways) > 1 and (len(call.types) > 1 or any(isinstance(arg, m.StateRef) for arg in call.args)):
-        static = next(static for _, static in call.options if static.depends)
-        raise cannot(f"`{call.op}` with an option that depends on the layer", static.span)
-    names = {f"+given {i}": arg for i, arg in enumerate(call.args) if isinstance(arg, m.Call | m.Select | m.Let)}
-    if len(ways) > 1:
-        bound = {id(arg): frame.local(name, arg.type, arg) for name, arg in names.items()}
-        call = evolve(call, args=tuple(bound.get(id(arg), arg) for arg in call.args))
-    found: Node | None = None
-    for layers, options in reversed(ways):
-        one: Node = evolve(call, options=options)
-        if call.op == "rope":
-            _turns(evolve(call, options=options), frame)
-        found = one if found is None else m.Select(_in_layers(layers, call, frame), one, found, call.type, call.span)
-    assert found is not None
-    return m.Let(tuple(names.items()), found, call.span) if len(ways) > 1 and names else found
-
-
-type Options = tuple[tuple[str, m.Static], ...]
-
-
-def options_by_layer(call: m.Call, frame: Frame) -> list[tuple[list[int], Options]]:
-    """The values that a call's options have, and the layers in which they are those."""
-    if not any(static.depends for _, static in call.options):
-        return [([], call.options)]
-    found: dict[tuple[float | None, ...], tuple[list[int], Options]] = {}
-    for static in (static for _, static in call.options):
-        layer_scalar(frame.build, static, table=False)
-    for layer in frame.build.layers_of(frame.place):
-        values = [(name, static, frame.build.shares.instance.number(static, layer) if static.depends else None)
-                  for name, static in call.options]  # fmt: skip
-        options = tuple((name, static if value is None else number(value, static)) for name, static, value in values)
-        found.setdefault(tuple(value for _, _, value in values), ([], options))[0].append(layer)
-    return list(found.values())
-
-
-def _in_layers(layers: list[int], call: m.Call, frame: Frame) -> m.Static:
-    """Whether the layer is one of these."""
-    at = call.span
-    each = [s.Binary(at, "==", s.Name(at, "layer"), s.Number(at, layer, str(layer))) for layer in layers]
-    static = m.Static(reduce(partial(s.Binary, at, "or"), each), frozenset({"layer"}), at)
-    layer_scalar(frame.build, static)
-    return static
-
-
-def _turns(call: m.Call, frame: Frame) -> None:
-    """What a rotary embedding turns by is the same in all layers."""
-    build, channels = frame.build, frame.build.shares.length(call.type.shape[-1])
-    width = call.option("width")
-    turning = channels if width is None else int(build.shares.instance.number(width))
-    key = p.turns_key(call, channels, build.shares.instance)
-    if key not in build.turns:
-        lanes = turned(channels, turning)
-        number = len(build.turns) + 1
-        cos, sin = (
-            build.buffer(f"{what} {number}", (build.rows, lanes), "f32", "", call.span) for what in ("cos", "sin")
-        )
-        build.turns[key] = p.Turns(cos, sin, channels, call)
+    return whole(by_layer(whole_along(done, frame), frame))
 
 
 def _select(node: m.Select, frame: Frame) -> Split:
@@ -257,6 +197,7 @@ def _mix(node: m.Call, frame: Frame) -> Node:
         layer_scalar(frame.build, banks.stop)
     for _, static in node.options:
         layer_scalar(frame.build, static)
+    refuse_along(node, frame)
     _bank(base.name, frame)
     return evolve(node, args=(banks, *(complete(split(a, frame), a.type, frame) for a in (x, folded))))
 

@@ -124,10 +124,10 @@ class Shares:
 
     @cached_property
     def columns(self) -> Columns:
-        """What is made of values left scattered; matrices that are split or sharded by their columns are not cut so."""
+        """What is made of values left scattered; weights that are split or sharded otherwise are not cut so."""
         scattered = frozenset(r.value for r in self.schedule.reduces if r.by == "scatter")
         weights = self.schedule.model.weights.values()
-        sharded = {w.name for w in weights if w.shape and self.over(w.shape[-1])}
+        sharded = {w.name for w in weights if any(map(self.over, w.shape))}
         return Columns(self.facts, scattered, frozenset(sharded | self.schedule.splits.keys()))
 
     @property
