@@ -13,7 +13,6 @@ from . import ir as p
 from .along import refuse_along, whole_along
 from .attention import attend, attend_latent, write_entries
 from .build import Build, cannot, groups, layer_scalar
-from .columns import beside_whole
 from .expanded import attend_expanded, is_expanded
 from .experts import expert_matmul, experts, route
 from .frame import Frame, Mark, Ops
@@ -45,7 +44,7 @@ def lower_body(build: Build, place: str, statements: tuple[m.Assign | m.Write, .
 
 
 def _assign(statement: m.Assign, frame: Frame) -> None:
-    build, carried = frame.build, build_carried(frame.build)
+    build, carried = frame.build, frame.build.carried
     if isinstance(statement.value, m.Call) and statement.value.op == "route":
         route(statement, statement.value, frame)
         return
@@ -67,17 +66,6 @@ def _assign(statement: m.Assign, frame: Frame) -> None:
     late = frame.late.get(frame.value) if share is not None else None
     (frame.ops if late is None else late).append(p.Compute(tuple(outputs), node, statement.guard, statement.span))
     _save(statement.value, frame)
-
-
-def build_carried(build: Build) -> set[str]:
-    """The names that a step sets before its loop over the layers."""
-    found: set[str] = set()
-    for statement in build.schedule.model.steps[""].body:
-        if isinstance(statement, m.Loop):
-            break
-        if isinstance(statement, m.Assign):
-            found.update(statement.names)
-    return found
 
 
 def _renames(statement: m.Assign, node: Node, frame: Frame) -> bool:
@@ -140,6 +128,8 @@ def _save(value: Node, frame: Frame) -> None:
 def split(node: Node, frame: Frame) -> Split:
     """A node without products and the like, as the sum of what each core has a share of and what all have."""
     match node:
+        case m.Local() if node.name in frame.scattered:
+            return Split(None, None, axes(frame), own=node)
         case m.Call(op="matmul"):
             indexed = isinstance(node.args[0], m.Call) and node.args[0].op == "index"
             return expert_matmul(node, frame) if indexed and frame.parameter else matmul(node, frame)
@@ -175,12 +165,12 @@ def _call(node: m.Call, frame: Frame) -> Split:
     assert op is not None
     if op.caches or node.op in ("route", "index"):
         raise cannot(f"`{node.op}`", node.span)
-    if node.op == "rms_norm" and isinstance(node.args[0], m.Local) and node.args[0].name in frame.scattered:
+    if frame.build.shares.columns.normed(node, frame.place):
         count = frame.build.shares.instance.length(node.type.shape[-1])
-        return whole(by_layer(norm_of_share(node, axes(frame), count, frame), frame))
+        return Split(None, None, axes(frame), own=by_layer(norm_of_share(node, axes(frame), count, frame), frame))
+    if frame.build.shares.columns.of(node, frame.place):
+        return Split(None, None, axes(frame), own=by_layer(node, frame))
     args = [whole(_state(a, frame)) if isinstance(a, m.StateRef) else split(a, frame) for a in node.args]
-    if node.op in ("add", "sub"):
-        args = beside_whole(node, args, frame)
     through = linear(node, args) if any(not a.complete for a in args) else None
     if through is not None:
         return through

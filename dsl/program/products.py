@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..model import ir as m
 from ..model.expressions import walk
-from ..model.ir import Node
 from ..schedule.ir import Group
 from . import ir as p
 from .build import DIRECT, Build, cannot, product, split_over, summed_over
@@ -24,14 +23,11 @@ def matmul(call: m.Call, frame: Frame) -> Split:
     if weight.name not in frame.done:
         _together(call, frame)
     local = frame.local(f"@{weight.name}", call.type, call)
-    norm = _norm(x, frame)
-    if norm is not None:
-        return Split(None, None, axes(frame), local, norm)
-    contracts = any(isinstance(n, m.Local) and n.name in frame.scattered for n in walk(x))
+    cut = weight.name in frame.build.shares.of_scattered
+    if cut and isinstance(x, m.Call) and x.op == "rms_norm":
+        return Split(None, None, axes(frame), local, x)
     declared, shares = frame.build.schedule.model.weights[weight.name], frame.build.shares
-    if contracts and shares.over(declared.shape[0]):
-        raise cannot("share out the rows of a product that contracts a value left scattered", call.span)
-    over = axes(frame) if contracts else summed_over(frame.build, weight.name)
+    over = axes(frame) if cut else summed_over(frame.build, weight.name)
     if not over:
         return whole(local)
     repeats = shares.repeats(declared.shape[-1])
@@ -41,23 +37,17 @@ def matmul(call: m.Call, frame: Frame) -> Split:
     return Split(m.Call("div", (local, number(repeats, call)), (), (call.type,), call.span), None, over)
 
 
-def _norm(x: Node, frame: Frame) -> m.Call | None:
-    """The operand, where it is the norm of a value that is left scattered."""
-    if isinstance(x, m.Call) and x.op == "rms_norm" and isinstance(x.args[0], m.Local):
-        return x if x.args[0].name in frame.scattered else None
-    return None
-
-
 def _together(call: m.Call, frame: Frame) -> None:
     build, (weight, x) = frame.build, call.args
     assert isinstance(weight, m.WeightRef)
     members = frame.groups[weight.name]
     frame.done.update(members)
-    norm = _norm(x, frame)
-    if norm is not None:
+    cut = weight.name in build.shares.of_scattered
+    if cut and isinstance(x, m.Call) and x.op == "rms_norm":
         # What it is divided by is the same for all columns: it can wait until the product's sum is complete.
-        x = m.Call("mul", norm.args, (), norm.types, norm.span)
-    operand = complete(frame.split(x, frame), x.type, frame)
+        x = m.Call("mul", x.args, (), x.types, x.span)
+    value = frame.split(x, frame)
+    operand = value.own if cut and value.own is not None else complete(value, x.type, frame)
     named = frame.buffer_of(operand)
     fits = named is not None and build.buffers[named].dtype == build.dtype(weight.type)
     made = product(build, frame.place, members, named if fits else None, call.span)
@@ -73,6 +63,9 @@ def _gathers(made: p.Product, frame: Frame) -> None:
     """Shared-out rows come together, with what the schedule sends beside them, over products that it names."""
     schedule = frame.build.schedule
     cut = [w for w in made.weights if split_over(frame.build, w)]
+    if any(frame.build.shares.over_values(schedule.model.weights[w].shape[0]) for w in cut):
+        raise cannot("bring rows together of which each core shall have a share", made.span,
+                     "leave out `split`, or the size out of `shard`")  # fmt: skip
     while cut:
         values = {w: _values_of(w, frame) for w in cut}
         line = next((g for g in schedule.gathers if set(g.values) & values[cut[0]]), None)

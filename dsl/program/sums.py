@@ -62,9 +62,12 @@ def _unsaid(split: Split, frame: Frame) -> tuple[str, str]:
 def scattered(split: Split, type_: Type, frame: Frame) -> Node | None:
     """Where the schedule leaves a sum scattered: this core's columns of it."""
     said = _said(frame)
-    alone = split.whole is None and split.scaled is None
+    alone = split.whole is None and split.scaled is None and split.own is None
     if said is None or said.by != "scatter" or split.partial is None or not alone:
         return None
+    if frame.value in frame.build.carried:
+        raise cannot(f"leave `{frame.value}` scattered, which the layers carry", said.span,
+                     "every part reads it whole: name the sum by itself, or write `by = scatter_gather`")  # fmt: skip
     if split.axes != axes(frame):
         raise cannot("leave a sum scattered that is not over all cores", said.span, "write `by = scatter_gather`")
     frame.scattered.add(frame.value)
