@@ -178,7 +178,7 @@ class Service:
             count = len(encode(text[:cut]))
             if count > self.rules.context:
                 raise self._too_long(f"at least {count}", param)
-        return tuple(encode(text))
+        return check_ids(encode(text), self.rules.vocab, param)
 
     def _room(self, prompt: int, max_tokens: int | None, default: int | None, param: str) -> int:
         """How many tokens the answer may have. Raises `ApiError` 400 where the context has no room for them."""
