@@ -30,7 +30,8 @@ model t {
     }
     cache { keys, values : bf16[n, w] }
     x = rms_norm(h, 1, (1.0 when layer == 1 else 0.01)) * (0.5 when layer in full else 1 + 0.25 * layer)
-    keys[position] = rope(l2_norm(heads(a @ x, n), 0.1 + 0.1 * layer), position, theta = (1e4 when layer in full else 1e6))
+    k = l2_norm(heads(a @ x, n), 0.1 + 0.1 * layer)
+    keys[position] = rope(k, position, theta = (1e4 when layer in full else 1e6))
     values[position] = heads(b @ x, n)
     q = rope(heads(c @ x, n), position, theta = (1e4 when layer in full else 1e6))
     y = attend(q, keys, values, scale = (1 when layer == 1 else w ** -0.5))
