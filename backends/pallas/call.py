@@ -11,9 +11,11 @@ import numpy as np
 from attrs import frozen
 from jax import lax
 from jax.experimental import pallas as pl
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.experimental.pallas import tpu as pltpu
 
 from ...dsl.program import ir as p
+from ...dsl.program.reads import read_arrays
 from ...dsl.program.work import collective, exchange_set
 from ..reference.rounding import DTYPES
 from . import blocks, collectives
@@ -113,25 +115,25 @@ def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: 
     scalars |= {f"tiles of {tile}": found for tile, found in lists.items()}
     columns = {"tokens": tokens[:, None], "positions": positions[:, None]}
     named = {name if name.startswith("tape") else f"array {name}": weights[name] for name in operands(program)}
-    # Latents too, of which none is read: XLA would turn round what no kernel takes, to write to it, and back again.
-    named |= {f"array {name}": held[name] for name in states(program)}
+    # Nothing that no op reads: of an operand that is not used a compiler has returned zeros from other ones' transfers.
+    named |= {f"array {name}": held[name] for name in states(program) if name in read_arrays(program)}
     if not flavour.interpret:
         named = {name: pltpu.with_memory_space_constraint(a, pltpu.HBM) for name, a in named.items()}
-    out = {"chosen": jax.ShapeDtypeStruct((program.rows, 1), jnp.int32)}
+    out = {"output chosen": jax.ShapeDtypeStruct((program.rows, 1), jnp.int32)}
     out |= {f"output {a.name}": jax.ShapeDtypeStruct(a.shape, DTYPES[a.dtype]) for a in program.outputs.values()}
     scratch = _scratch(program)
     axes = program.schedule.axes
     cores = Cores(tuple(axes.items()), tuple(axes))
-    inputs = [*scalars, *columns, *named]
 
     def kernel(*refs: Any) -> None:
         names = iter(refs)
-        by_name = {name: next(names) for name in (*inputs, *out)}
+        given = {name: next(names) for name in (*scalars, *columns)}
+        by_name = {name: next(names) for name in (*named, *out)}
         for name, shapes in scratch.items():
             by_name[name] = next(names) if not isinstance(shapes, tuple) else [next(names) for _ in shapes]
         counters: dict[str, tuple[Any, ...]] = dict.fromkeys(program.rings, (0, 0, 0))
         counters |= {exchange_set(e): (0,) for e in program.exchanges.values()}
-        core = Core(program, by_name, counters, cores, layer=0)
+        core = Core(program, by_name, given, counters, cores, layer=0)
         emit(program.body, core)
 
     flat = [shape for shapes in scratch.values() for shape in (shapes if isinstance(shapes, tuple) else (shapes,))]
@@ -169,7 +171,7 @@ def _scratch(program: p.Program) -> dict[str, Any]:
     for bank in program.banks.values():
         found[f"list of {bank.name}"] = pltpu.SMEM((bank.most + 1,), jnp.int32)
         found[f"sems of {bank.name}"] = dma((bank.slots,))
-    found["sems of lookups"] = dma(())
+    found["lookup semaphore"] = dma(())
     for exchange in program.exchanges.values():
         found[exchange_set(exchange)] = collectives.scratch(collective(program, exchange))
     return found
@@ -188,7 +190,12 @@ def commit(
     if kept:
         after |= _moved(kept, flavour, positions, new, held)
     caches = [name for name in states(program) if program.arrays[name].kind != "state"]
-    return after | {name: _written(held[name], new[f"entry {name}"], positions, program) for name in caches}
+    lies = Layout(major_to_minor=(0, 1, 2, 3, 4))
+    for name in caches:
+        found = _written(held[name], new[f"entry {name}"], positions, program)
+        # Left to itself XLA would write in another order of axes where layers and rows are few, and copy twice.
+        after[name] = found if flavour.interpret else with_layout_constraint(found, lies)
+    return after
 
 
 def _written(cache: jax.Array, entries: jax.Array, positions: jax.Array, program: p.Program) -> jax.Array:

@@ -27,14 +27,16 @@ type Counters = dict[str, tuple[Scalar, ...]]
 class Core:
     """What ops are emitted against.
 
-    `refs` holds buffers, arrays and outputs by name; `counters` a ring's waited slot, started transfer and its slot,
-    or the parity of a set of exchange buffers. `layer` counts from the first; `index` counts the layers that run the
-    part at hand, `slot` is the expert's at hand and `alone` the only row that chose it. `arrived` are slots and rows of
-    the tiles that were last waited for. `starts` says by an op's `id` what it starts.
+    `refs` holds buffers, arrays and outputs by name; `given` the step's own inputs, such as the positions, apart from
+    them, since a definition's values are buffers and may have any name. `counters` holds a ring's waited slot, started
+    transfer and its slot, or the parity of a set of exchange buffers. `layer` counts from the first; `index` counts the
+    layers that run the part at hand, `slot` is the expert's at hand and `alone` the only row that chose it. `arrived`
+    are slots and rows of the tiles that were last waited for. `starts` says by an op's `id` what it starts.
     """
 
     program: p.Program
     refs: Mapping[str, Ref]
+    given: Mapping[str, Ref]
     counters: Counters
     cores: Cores
     place: str = "step"
@@ -78,7 +80,7 @@ class Core:
 
     def positions(self) -> jax.Array:
         """Each row's position, int32 `[B, 1]`."""
-        return self.refs["positions"][...]
+        return self.given["positions"][...]
 
     def begins(self) -> jax.Array:
         """Whether a row is at its first token, `[B, 1]`."""
@@ -94,7 +96,7 @@ class Core:
             return int(values[0]) if values[0].is_integer() else values[0]
         for name, own in (("scalars", self.program.whole_scalars), (REAL, self.program.real_scalars)):
             if static in own:
-                return self.refs[name][self.layer, own.index(static)]
+                return self.given[name][self.layer, own.index(static)]
         raise AssertionError("a number that no table has")
 
     def number(self, static: m.Static) -> jax.Array | float:
@@ -115,7 +117,7 @@ class Core:
             return self.index, True
         position, alternative = self.alternatives[part]
         layer = self.layer + int(ahead)
-        table = self.refs["layers"]
+        table = self.given["layers"]
         return table[layer, 2 * position + 1], table[layer, 2 * position] == alternative
 
     def threaded(self, keys: list[str]) -> tuple[Scalar, ...]:

@@ -39,7 +39,7 @@ def evaluate(node: m.Node, core: Core) -> Value:
         case m.Local():
             return core.scope[node.name] if node.name in core.scope else read(node.name, core)
         case m.Input():
-            return core.positions() if node.name == "position" else core.refs["tokens"][...]
+            return core.positions() if node.name == "position" else core.given["tokens"][...]
         case m.WeightRef():
             return _vector(node.name, core)
         case m.Call():
@@ -150,7 +150,7 @@ def _clear(ref: Any, core: Core) -> None:
     """Rows that begin have no past."""
 
     def row(b: Scalar, _: None) -> None:
-        @pl.when(core.refs["at"][b] == 0)
+        @pl.when(core.given["at"][b] == 0)
         @jax.named_scope(BEGINS)
         def clear() -> None:
             ref[b] = jnp.zeros(ref.shape[1:], ref.dtype)
@@ -208,7 +208,7 @@ def _row_of_table(name: str, view: p.View, ref: Any, core: Core) -> jax.Array:
     share = core.program.arrays[f"table {weight}"].shape[0]
     if share == core.program.instance.shape(core.program.instance.model.weights[weight].shape)[0]:
         return value
-    local = own_entry(core.refs["tokens"][...] if index == "token" else core.positions(), weight, core)
+    local = own_entry(core.given["tokens"][...] if index == "token" else core.positions(), weight, core)
     return jnp.where((local >= 0) & (local < share), value, 0.0)
 
 

@@ -92,12 +92,12 @@ def greedy(op: p.Greedy, core: Core) -> None:
         held[:, start:] = jnp.where(real, held[:, start:], -jnp.inf)
     best = argmax(held)
     if op.exchange is None:
-        core.refs["chosen"][...] = best
+        core.refs["output chosen"][...] = best
         return
     exchange = program.exchanges[op.exchange]
     value = jnp.max(held[...], axis=-1, keepdims=True)
     parity = core.counters[exchange_set(exchange)][0]
     pending = collectives.start(collective(program, exchange), core.cores, core.refs[exchange_set(exchange)], parity,
                                 value, best + first)  # fmt: skip
-    core.refs["chosen"][...] = collectives.finish_argmax(pending)[1]
+    core.refs["output chosen"][...] = collectives.finish_argmax(pending)[1]
     _turn(exchange, core)

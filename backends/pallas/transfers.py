@@ -23,7 +23,7 @@ def start(op: p.Start, core: Core) -> None:
     ring = core.program.rings[op.ring]
     waited, started, slot = core.counters[op.ring]
     sizes = kinds(core.program, op.ring)
-    table, starts = core.refs[f"table of {op.ring}"], core.starts[id(op)]
+    table, starts = core.given[f"table of {op.ring}"], core.starts[id(op)]
     for i, counts in enumerate(starts.counts):
         entry = table[started]
         first, kind = pl.multiple_of((entry >> KIND_BITS) * 8, 8), entry & ((1 << KIND_BITS) - 1)
@@ -79,7 +79,7 @@ def _entry(copy: p.Copy, index: Scalar, core: Core) -> Any:
     slot = remainder(index, copy.slots)
     source, target = core.refs[f"array {copy.array}"].at[index], core.refs[copy.buffer].at[slot]
     if _is_kept(copy, core):
-        source, target = source.at[core.refs["kept"][0]], target.at[0]
+        source, target = source.at[core.given["kept"][0]], target.at[0]
     return pltpu.make_async_copy(source, target, core.refs[f"loads of {copy.name}"].at[slot])
 
 
@@ -118,8 +118,8 @@ def _saving(copy: p.Copy, index: Scalar, core: Core) -> Any:
 def look_up(op: p.Lookup, core: Core) -> None:
     """Each row's entry of a table; where another core has it, any."""
     assert isinstance(op.index, m.Input)
-    table, semaphore = core.refs[f"array {op.table}"], core.refs["sems of lookups"]
-    scalars = core.refs["ids" if op.index.name == "token" else "at"]
+    table, semaphore = core.refs[f"array {op.table}"], core.refs["lookup semaphore"]
+    scalars = core.given["ids" if op.index.name == "token" else "at"]
 
     def row(b: int) -> Any:
         at = own_entry(scalars[b], op.table.removeprefix("table "), core)
@@ -149,7 +149,7 @@ def nearest(index: jax.Array, count: int) -> jax.Array:
 
 def emit_output(op: p.Emit, core: Core) -> None:
     """A buffer into an output, all of it."""
-    copy = pltpu.make_async_copy(core.refs[op.buffer], core.refs[f"output {op.output}"], core.refs["sems of lookups"])
+    copy = pltpu.make_async_copy(core.refs[op.buffer], core.refs[f"output {op.output}"], core.refs["lookup semaphore"])
     copy.start()
     copy.wait()
 
@@ -180,14 +180,14 @@ def _expert(bank: p.Bank, expert: Scalar, slot: Scalar, core: Core) -> Any:
 def start_tiles(op: p.StartTiles, core: Core) -> None:
     """The first tiles of the layer's caches."""
     ring = core.program.caches[op.ring]
-    total = core.refs[f"tiles of {ring.tile}"][0]
+    total = core.given[f"tiles of {ring.tile}"][0]
     for i in range(ring.slots):
         when(i < total, lambda i=i: start_tile(ring, i, i, core))
 
 
 def start_tile(ring: p.CacheRing, number: Scalar, slot: Scalar, core: Core) -> None:
     """The tile of that number, keys and values."""
-    row, tile = unpacked(core.refs[f"tiles of {ring.tile}"][number + 1])
+    row, tile = unpacked(core.given[f"tiles of {ring.tile}"][number + 1])
     for copy in _tiles(ring, row, tile, slot, core):
         copy.start()
 

@@ -18,6 +18,7 @@ from ...dsl.model import ir as m
 from ...dsl.program import ir as p
 from ...dsl.program.trace import output
 from ..reference.parts import Parts, Values
+from ..reference.states import Room
 from ..reference.weights import Weights
 from . import sharing
 from .machine import Machine
@@ -30,15 +31,15 @@ def verify(program: p.Program, operand: Operand, machine: Machine, weights: Weig
            steps: Sequence[tuple[Sequence[int], Sequence[int]]], seed: int = 0) -> Verified:  # fmt: skip
     """Compare a traced Program's parts with the reference's, with `weights` that lie on the CPU.
 
-    `steps` are tokens and positions of each row, in order. States and caches begin with random numbers, so that any
-    position has something before it.
+    `steps` are tokens and positions of each row, in order; of consecutive tokens there is one step. States and caches
+    begin with random numbers, so that any position has something before it.
     """
     tracer = Tracer(program, operand, machine)
     cpu = jax.devices("cpu")[0]
     reference = _Reference(program, Parts(program.instance, weights, tracer.rows.room), cpu)
     rng = np.random.default_rng(seed)
     alone: list[dict[str, Array]] = []
-    for row in range(program.rows):
+    for row in range(1 if program.consecutive else program.rows):
         tracer.hold(row, {name: (rng.normal(size=a.shape) / 2).astype(a.dtype)
                           for name, a in tracer.rows.room.empty().items()})  # fmt: skip
         alone.append(tracer.held(row))
@@ -48,16 +49,37 @@ def verify(program: p.Program, operand: Operand, machine: Machine, weights: Weig
     for number, (tokens, positions) in enumerate(steps):
         before = [tracer.held(row) for row in range(program.rows)]
         found = tracer.step(tokens, positions)
+        after = [tracer.held(row) for row in range(program.rows)]
+        if program.consecutive:
+            before, after = _one_by_one(before[0], after, positions, tracer.rows.room)
         for row, (token, position) in enumerate(zip(tokens, positions, strict=True)):
-            at = _At(number, row, token, position)
-            after = tracer.held(row)
+            at, sequence = _At(number, row, token, position), 0 if program.consecutive else row
             with jax.default_device(cpu):
-                own, alone[row], logits = reference.compare(at, found, before[row], after, alone[row])
+                own, alone[sequence], logits = reference.compare(at, found, before[row], after[row], alone[sequence])
             comparisons += own
             best, chosen = int(logits.argmax()), int(found.chosen[row])
-            tie = logits[best] - logits[chosen] <= limits.largest * np.abs(logits).max()
+            tie = logits[best] - logits[chosen] <= limits.largest * np.abs(logits[np.isfinite(logits)]).max()
             choices.append(Choice(number, row, token, position, chosen, best, bool(tie)))
     return Verified(limits, tuple(comparisons), tuple(choices))
+
+
+def _one_by_one(first: dict[str, Array], after: list[dict[str, Array]], positions: Sequence[int], room: Room) -> (
+        tuple[list[dict[str, Array]], list[dict[str, Array]]]):  # fmt: skip
+    """What each of some consecutive tokens began with and left, of what the first began with and all left.
+
+    States are kept after each; of a cache, which is one for all, a token leaves its own entry, the last one all else.
+    """
+    axes = {store.key: store.axis for stores in room.stores.values() for store in stores}
+    befores, afters = [first], []
+    for number, position in enumerate(positions):
+        left = dict(after[number])
+        for key in (key for key, axis in axes.items() if axis is not None and number + 1 < len(positions)):
+            at = (slice(None),) * (axes[key] + 2) + (position,)
+            left[key] = befores[-1][key].copy()
+            left[key][at] = after[number][key][at]
+        afters.append(left)
+        befores.append(left)
+    return befores[:-1], afters
 
 
 @frozen

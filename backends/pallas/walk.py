@@ -60,7 +60,7 @@ def _layers(op: p.Layers, core: Core) -> None:
 
 def _choice(choice: p.Choice, core: Core) -> None:
     """One of several bodies, each emitted once; without a branch where every layer runs the same."""
-    keys, table = sorted(core.counters), core.refs["layers"]
+    keys, table = sorted(core.counters), core.given["layers"]
 
     def run(place: str, ops: Sequence[p.Op], carry: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
         core.restore(keys, carry)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from attrs import frozen
 
 from ...dsl.model import ir as m
@@ -49,6 +50,14 @@ class Room:
         """All arrays, zero."""
         return {s.key: jnp.zeros(s.shape, DTYPES[s.dtype]) for found in self.stores.values() for s in found}
 
+    def random(self, generator: np.random.Generator) -> Arrays:
+        """All arrays with numbers between -1 and 1."""
+
+        def values(store: Store) -> jax.Array:
+            return jnp.asarray(generator.random(store.shape, np.float32) * 2 - 1, DTYPES[store.dtype])
+
+        return {s.key: values(s) for found in self.stores.values() for s in found}
+
     @property
     def bytes(self) -> int:
         """The size of all arrays."""
@@ -61,6 +70,8 @@ def plan(instance: Instance, rows: int, context: int, span: int) -> Room:
     stores: dict[str, tuple[Store, ...]] = {}
     for state in instance.model.states.values():
         layers = instance.owner_layers(state.part)
+        if layers == ():
+            continue  # no layer runs the part
         entry, dtype = instance.shape(state.type.shape), instance.dtype(state.type)
         if state.kind == "state":
             stores[state.name] = (Store(state.name, (len(layers or (0,)), rows, *entry), dtype, layers),)

@@ -9,6 +9,7 @@ from ..text import syntax as s
 from . import bodies, declarations
 from . import ir as m
 from .expressions import walk
+from .facts import STEP
 from .ir import Node, Type
 from .scope import Scope, World
 from .shapes import Atom, Poly
@@ -16,7 +17,7 @@ from .shapes import Atom, Poly
 
 def resolve(declared: s.Model, targets: dict[str, m.Model], damaged: frozenset[str], sink: Sink) -> m.Model:
     """The Model, as far as it goes; what is wrong goes to `sink`. `targets` are the models it may draft."""
-    world = World(sink, damaged)
+    world = World(sink, damaged, declared)
     top = Scope(world, None, inputs=frozenset({"token", "position"}))
     parts: dict[str, s.Part] = {}
     for item in declared.items:
@@ -30,6 +31,9 @@ def resolve(declared: s.Model, targets: dict[str, m.Model], damaged: frozenset[s
                 if world.declare(item.name, "function"):
                     world.functions[item.name.text] = item
             case s.Part():
+                if item.name.text == STEP:
+                    sink.report("E102", f"`{STEP}` has a meaning of its own and cannot be a part", item.name.span,
+                                notes=("schedules mean the step by it",))  # fmt: skip
                 if item.name.text in parts:
                     sink.report("E102", f"part `{item.name.text}` is declared twice", item.name.span,
                                 others=(Label(parts[item.name.text].name.span, "first here"),))  # fmt: skip
@@ -49,7 +53,8 @@ def resolve(declared: s.Model, targets: dict[str, m.Model], damaged: frozenset[s
         declarations.unused(world)
     requires = tuple(m.Require(r.key.text, r.value, r.or_absent, r.span) for r in declared.items
                      if isinstance(r, s.Require))  # fmt: skip
-    return m.Model(declared.name.text, target, world.sizes, world.lists, requires, world.weights, world.states,
+    ignores = declarations.ignores(declared, world)
+    return m.Model(declared.name.text, target, world.sizes, world.lists, requires, ignores, world.weights, world.states,
                    world.taps, resolved, steps, declared.name.span)  # fmt: skip
 
 
@@ -110,6 +115,10 @@ def _steps(declared: s.Model, top: Scope, parts: dict[str, s.Part]) -> tuple[dic
             shown = f"step `{name}`" if name else "the step"
             world.sink.report("E102", f"{shown} is declared twice", item.head,
                               others=(Label(steps[name].span, "first here"),))  # fmt: skip
+            continue
+        if item.name is not None and (name == STEP or name in parts):
+            said = "is a part already" if name in parts else "has a meaning of its own"
+            world.sink.report("E102", f"`{name}` {said} and cannot be a step's name", item.head)
             continue
         if item.block is not None and item.block.text not in world.sizes and item.block.text not in world.damaged:
             world.sink.report("E101", f"unknown size `{item.block.text}`", item.block.span,

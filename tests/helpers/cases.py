@@ -99,6 +99,11 @@ def model_of(case: Case) -> Read:
                       operands.stored(binding), operands.plain(binding), same)  # fmt: skip
     instance, problems = instantiate(model, overrides=dict(case.sizes), working=case.working)
     assert instance is not None, problems
+    return drawn_weights(schedule, instance)
+
+
+def drawn_weights(schedule: Schedule, instance: Instance) -> Read:
+    """A model whose weights are drawn."""
     return Read(schedule, instance, partial(_drawn, instance), partial(_stored, instance))
 
 

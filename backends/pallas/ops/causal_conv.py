@@ -34,4 +34,5 @@ def causal_conv(x: jax.Array, taps: jax.Array, state: jax.Array) -> tuple[jax.Ar
     for i in range(past.shape[1]):
         out = out + past[:, i] * taps[i : i + 1]
     # Joined in f32: rows of bf16 share registers in pairs, so that moving them by one costs more.
-    return out, jnp.concatenate([past[:, 1:], x[:, None]], axis=1).astype(state.dtype)
+    kept = [past[:, 1:]] * (past.shape[1] > 1)
+    return out, jnp.concatenate([*kept, x[:, None]], axis=1).astype(state.dtype)

@@ -67,16 +67,16 @@ NORMED = MOE.replace(BODY, f"rms_norm({BODY}, z_norm, 1e-5)")
 REFUSED = {
     "pieces of a share": (DENSE.replace("gate, up : bf16[ffn, d]", "both     : bf16[2 * ffn, d]").replace(
         "a = silu(gate @ x) * (up @ x)", "one, two = split(both @ x, ffn, ffn)\n    a = silu(one) * two"),
-        "shard tp : ffn", "E218", "`split` reads along an axis of `2 * ffn`", "split(both @ x, ffn, ffn)"),
+        "shard tp : ffn", "E219", "`split` reads along an axis of `2 * ffn`", "split(both @ x, ffn, ffn)"),
     "joined shares": (DENSE.replace("[d, ffn]", "[d, 2 * ffn]").replace(
         "silu(gate @ x) * (up @ x)", "concat(up @ x, gate @ x)"), "shard tp : ffn",
-        "E218", "`concat` reads along an axis of `ffn`, which is shared out over `tp`", "concat(up @ x, gate @ x)"),
+        "E219", "`concat` reads along an axis of `ffn`, which is shared out over `tp`", "concat(up @ x, gate @ x)"),
     "a head's channels": (DENSE, "shard tp : head",
-        "E218", "`heads` reads along an axis of `head`", "heads(wq @ x, q_heads)"),
+        "E219", "`heads` reads along an axis of `head`", "heads(wq @ x, q_heads)"),
     "a value left scattered": (MOE.replace("rms_norm(y, z_norm, 1e-5)", "l2_norm(y, 1e-5)"), SCATTER,
-        "E218", "`l2_norm` reads along `y`, of which each core would have some columns", "l2_norm(y, 1e-5)"),
+        "E219", "`l2_norm` reads along `y`, of which each core would have some columns", "l2_norm(y, 1e-5)"),
     "columns and a whole value": (MOE.replace("z_up @ rms_norm(y, z_norm, 1e-5)", "z_up @ (y * z)"), SCATTER,
-        "E218", "`mul` reads along `y`, of which each core would have some columns", "y * z"),
+        "E219", "`mul` reads along `y`, of which each core would have some columns", "y * z"),
     "a norm inside the experts' body": (NORMED, "shard tp : moe",
         "E901", "complete an expert's sum inside the experts' body", BODY),
     "experts' inputs": (MOE, "shard tp : latent",

@@ -20,8 +20,6 @@ from mks.backends.pallas import ops
 from mks.backends.pallas.ops.rope import rotated, turns
 from mks.backends.reference import ops as reference
 
-pytestmark = pytest.mark.timeout(120)
-
 f32, bf16, int32 = jnp.float32, jnp.bfloat16, jnp.int32
 ROWS = (1, 3, 8)
 type Call = tuple[Callable, tuple[Any, ...]]  # an op and its operands
@@ -279,6 +277,7 @@ def to_compile(b: int) -> list[Call]:
             for c in (256, 768, 32, 96)
             for dtype in (bf16, f32)
         ],
+        *[("causal_conv", {}, [("B", c), (n, c), ("B", n - 1, c, dtype)]) for c, n, dtype in [(96, 2, bf16), (256, 3, f32)]],
     ]  # fmt: skip
     return [(partial(ops.find(name), **scalars), kinds(b, *shapes)) for name, scalars, shapes in every]
 

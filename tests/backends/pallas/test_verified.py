@@ -26,6 +26,10 @@ LIMIT = LIMITS["f32"]
         ([float("nan"), 2.0], [1.0, 2.0], False),
         ([float("nan"), 0.0], [0.0, 0.0], False),
         ([float("inf"), 2.0], [1.0, 2.0], False),
+        ([1.0, float("-inf")], [1.0, float("-inf")], True),
+        ([1.0, float("inf")], [1.0, float("-inf")], False),
+        ([2.0, float("-inf")], [1.0, float("-inf")], False),
+        ([1.0, 2.0], [1.0, float("-inf")], False),
     ],
 )
 @pytest.mark.filterwarnings("ignore:invalid value")
