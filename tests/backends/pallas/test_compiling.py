@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from attrs import evolve
+from helpers import children
 from jax.experimental import pallas as pl
 
 from mks.backends.pallas import compiling, places, walk
@@ -51,7 +51,7 @@ def program(name: str, rows: int = 1, target: str | None = None) -> p.Program:
 def compiled(folder: Path, *arguments: str, timeout: float = 500) -> dict:
     """What `mks compile --json` says, run in a process of its own."""
     command = [sys.executable, "-c", COMMAND, *arguments, "-o", str(folder), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    done = children.run(command, capture_output=True, text=True, seconds=timeout)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -35,8 +35,6 @@ from mks.dsl.program.lower import lower
 from mks.dsl.program.reads import read_arrays
 from mks.dsl.schedule.ir import Schedule, Store
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @cache
 def program(model: str, rows: int) -> Program:
