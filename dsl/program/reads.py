@@ -135,7 +135,7 @@ def _entry_width(program: p.Program, cache: str) -> int:
 
 
 def read_arrays(program: p.Program) -> frozenset[str]:
-    """The arrays in HBM that a step reads by their names; latents of which expanded keys were made are not among them."""
+    """The arrays in HBM that a step reads, by name; latents of which expanded keys were made are not among them."""
     found = {program.copies[op.copy].array for op, _ in runs(program) if isinstance(op, p.Load)}
     found |= {op.table for op, _ in runs(program) if isinstance(op, p.Lookup)}
     found |= {bank.array for bank in program.banks.values()}
