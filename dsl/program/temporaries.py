@@ -30,7 +30,7 @@ REGISTER = 4096
 _LANES, _SUBLANES = 128, 8
 _FREE, _FULL = 64, 640  # registers of a bf16 matrix that stay registers, and those of the largest transfer
 _REGISTERS_OF_ROW = 4  # of a tape
-_EXACT = 256  # registers of an f32 matrix that are as bad as any number
+_EXACT = 160  # registers of an f32 matrix that are as bad as any number
 _LEVELS = 2  # of regions in each other that spill values
 _ONE_ROW = 0.3  # of what values of several rows spill
 _SEEN = 48  # registers of running softmaxes that are as bad as any number of them
@@ -57,10 +57,10 @@ class Spills:
 
 
 _BY_TARGET = {
-    "v5e": Spills(60, 10, 35, 0.25, 1.5, 1.2, 3, 1.6, 40),
-    "v5p": Spills(60, 10, 35, 0.25, 1.5, 1.2, 3, 1.6, 40),
-    "v6e": Spills(70, 50, 50, 0.3, 3, 1.2, 3, 1.9, 40),
-    "tpu7x": Spills(55, 55, 135, 0.2, 3.5, 1.4, 4, 1.6, 44),
+    "v5e": Spills(65, 10, 45, 0.3, 1.5, 1.2, 3, 1.6, 40),
+    "v5p": Spills(65, 10, 45, 0.3, 1.5, 1.2, 3, 1.6, 40),
+    "v6e": Spills(70, 50, 50, 0.3, 2.5, 1.2, 3, 1.9, 40),
+    "tpu7x": Spills(55, 55, 145, 0.2, 3.5, 1.4, 4, 1.6, 44),
 }
 
 

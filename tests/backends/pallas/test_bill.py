@@ -22,7 +22,7 @@ from mks.dsl.program.lower import lower
 # What the compiler spills is a larger share of a small kernel; its memory is in no danger. In f32 it may be no register
 # or some hundreds.
 _WORTH_IT = 0.2
-_MOST = {"bf16": 1 << 20, "f32": 3 << 19}  # bytes
+_MOST = {"bf16": 9 << 17, "f32": 5 << 19}  # bytes
 _SEEDS = 300
 
 
@@ -73,7 +73,7 @@ def drawn(seeds: Iterable[int]) -> Iterator[Compared]:
 
 @pytest.mark.parametrize(("name", "rows"), [("smollm2", 1), ("qwen3", 1), ("qwen38", 2), ("kimi_k3", 1)])
 def test_shipped_schedules(name: str, rows: int) -> None:
-    """Never below, and within 5 %, or 1 MiB of a small one."""
+    """Never below, and within 5 %, or 1.1 MiB of a small one."""
     found = changed(name)
     key = found.own_schedules[0]
     schedule = found.schedules[key]
@@ -144,7 +144,7 @@ def test_what_is_refused_by_more_than_the_band_does_not_compile() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(14400)
 def test_the_distribution_over_random_schedules(capsys: pytest.CaptureFixture[str]) -> None:
-    """300: never below; within 5 % or 1 MiB (f32: 1.5); half of what fills a fifth of the memory within 1.5 %."""
+    """300: never below; within 5 % or 1.1 MiB (f32: 2.5); half of what fills a fifth of the memory within 1.6 %."""
     every = [*drawn(range(_SEEDS))]
     found = [each for each in every if not each.found.code]
     large = [each for each in found if each.found.vmem >= _WORTH_IT * each.bill.limit]
@@ -153,7 +153,7 @@ def test_the_distribution_over_random_schedules(capsys: pytest.CaptureFixture[st
         print(table(found, large))
     assert [each for each in every if not each.sound] == []
     assert [each for each in found if not each.near] == []
-    assert _at([each.above for each in large], 0.5) <= 1.5
+    assert _at([each.above for each in large], 0.5) <= 1.6
     seen = Counter(word for each in found for word in each.words.partition(": ")[2].split(", "))
     assert min(seen[word] for word in ("experts bf16", "experts mxfp4", "experts fp8", "span", "f32")) > 0
 
