@@ -93,8 +93,7 @@ def _attend_consecutive(op: p.Attend, core: Core) -> None:
 
     The tokens' heads stand together as the heads of one row, those of a key's head one after the other.
     """
-    ring, program = core.program.caches[op.ring], core.program
-    scale = core.number(op.call.options[0][1])
+    ring, scale = core.program.caches[op.ring], core.number(op.call.options[0][1])
     queries, result = [core.refs[name] for name in op.queries], core.refs[op.result]
     entries = [core.held(name)[...] for name in op.entries]
     latent, tokens = len(queries) > 1, core.rows

@@ -15,6 +15,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jax.experimental.pallas import tpu as pltpu
 
 from ...dsl.program import ir as p
+from ...dsl.program.reads import read_arrays
 from ...dsl.program.work import collective, exchange_set
 from ..reference.rounding import DTYPES
 from . import blocks, collectives
@@ -114,8 +115,8 @@ def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: 
     scalars |= {f"tiles of {tile}": found for tile, found in lists.items()}
     columns = {"tokens": tokens[:, None], "positions": positions[:, None]}
     named = {name if name.startswith("tape") else f"array {name}": weights[name] for name in operands(program)}
-    # Latents too, of which none is read: XLA would turn round what no kernel takes, to write to it, and back again.
-    named |= {f"array {name}": held[name] for name in states(program)}
+    # Nothing that no op reads: of an operand that is not used a compiler has returned zeros from other ones' transfers.
+    named |= {f"array {name}": held[name] for name in states(program) if name in read_arrays(program)}
     if not flavour.interpret:
         named = {name: pltpu.with_memory_space_constraint(a, pltpu.HBM) for name, a in named.items()}
     out = {"output chosen": jax.ShapeDtypeStruct((program.rows, 1), jnp.int32)}

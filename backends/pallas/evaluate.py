@@ -59,6 +59,8 @@ def evaluate(node: m.Node, core: Core) -> Value:
 def _call(node: m.Call, core: Core) -> Value:
     op, program = registry.find(node.op), core.program
     scalars: dict[str, Any] = {name: core.scalar(static) for name, static in node.options}
+    if node.op == "mask_of_share":
+        return _mask_of_share(evaluate(node.args[0], core), node, scalars, core)
     if op is None:
         return ops.find(node.op)(*(evaluate(a, core) for a in node.args), **scalars)
     if op.name == "mix":
@@ -79,6 +81,12 @@ def _call(node: m.Call, core: Core) -> Value:
         if all(isinstance(a, int | float) for a in args):
             args[0] = jnp.float32(args[0])
     return ops.find(op.name)(*args, **scalars)
+
+
+def _mask_of_share(x: jax.Array, node: m.Call, scalars: dict[str, Any], core: Core) -> jax.Array:
+    """This core's columns `[B, n]` of a vector, with `fill` for those from the vector's index `used` on."""
+    index = core.first(node.type.shape[-1]) + lax.broadcasted_iota(jnp.int32, x.shape, 1)
+    return jnp.where(index < scalars["used"], x, scalars["fill"])
 
 
 def _mix(node: m.Call, core: Core) -> jax.Array:

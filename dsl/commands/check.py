@@ -16,6 +16,7 @@ from ..render import as_json, render_all, style_for, summary
 from ..source import Source, Span
 from ..text.files import decode_source, read_source
 from .sizes import add_sizes
+from .tensors import compared
 
 if TYPE_CHECKING:
     from ..compile import Definition
@@ -57,7 +58,12 @@ def parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespa
     )
     parser.add_argument("--schedule", metavar="NAME", help="only this schedule")
     config = parser.add_mutually_exclusive_group()
-    config.add_argument("--checkpoint", metavar="DIR", type=Path, help="compare the sizes with DIR/config.json")
+    config.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        type=Path,
+        help="compare the sizes with DIR/config.json, and the weights with its tensors",
+    )
     config.add_argument("--config", metavar="JSON", type=Path, help="compare the sizes with this config")
     parser.add_argument("--adopt", action="store_true", help="take the sizes from the config instead of comparing")
     add_sizes(parser)
@@ -194,6 +200,8 @@ def _resize(
     sink = Sink(wrong)
     if made is not None and check_instance(made, sink):
         instances[name] = made
+        if args.checkpoint is not None:
+            sink.found.extend(compared(made, args.checkpoint, args.size))
     found.extend(sink.found)
 
 
@@ -249,11 +257,17 @@ def _unsharded(
 def none_chosen(definition: Definition, file: str, *asked: str) -> Diagnostic:
     """E008: what was asked for, and what there is."""
     made = [definition.schedules.get(key) for key in definition.own_schedules]
-    known = [f"`{x.name}` for {x.target.name}, rows {', '.join(map(str, x.rows))}" for x in made if x is not None]
+    known = [f"`{x.name}` for {x.target.name}, rows {', '.join(map(str, x.rows))}{_spans(x)}"
+             for x in made if x is not None]  # fmt: skip
     if not known:
         return Diagnostic("E008", f"{file} has no schedule", notes=("`target` and `context` alone are a complete one",))
     notes = (f"schedules: {'; '.join(known)}",)
     return Diagnostic("E008", f"no schedule of {file} matches {' and '.join(f'`{x}`' for x in asked)}", notes=notes)
+
+
+def _spans(schedule: Schedule) -> str:
+    spans = [str(each.tokens) for each in schedule.passes if each.consecutive]
+    return f", span {', '.join(spans)}" if spans else ""
 
 
 def read_config(path: Path) -> dict[str, Any] | Diagnostic:

@@ -193,11 +193,12 @@ def _tidy(value: float) -> int | float:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53 else value
 
 
-def _numbers(found: Any, where: str | None) -> tuple[int, ...] | None:
+def _numbers(found: Any, where: str | int | float | None) -> tuple[int, ...] | None:
     if not isinstance(found, list | tuple):
         return None
     if where is not None:
-        return tuple(i for i, item in enumerate(found) if item == where)
+        alike = (lambda item: _both_numbers(item, where)) if not isinstance(where, str) else (lambda item: True)
+        return tuple(i for i, item in enumerate(found) if alike(item) and item == where)
     return tuple(found) if all(isinstance(x, int) and not isinstance(x, bool) for x in found) else None
 
 

@@ -10,7 +10,8 @@ from functools import cache
 
 from attrs import field, frozen
 
-from . import rules
+from . import along, rules
+from .along import Along
 from .ir import Type
 from .rules import Operands, RuleError
 from .shapes import Poly, product
@@ -37,6 +38,7 @@ class Op:
     name; those in `defaults` may be left out. `repeats` lets the last of them be given several times.
     `matrix` names the parameters rounded to the working type on entry; `updates` those that are states the op writes
     (once a pass); `caches` those read up to the current position. `sequential` ops run row after row in a span.
+    `along` gives the axes that the op reads along, which must be whole on each core: all, unless it says which.
     `flops` counts for one token, without what depends on the position.
     """
 
@@ -50,6 +52,7 @@ class Op:
     updates: frozenset[str] = frozenset()
     caches: frozenset[str] = frozenset()
     sequential: bool = False
+    along: Along = along.everything
     flops: Count = _nothing
     summary: str = ""
 
@@ -63,17 +66,21 @@ class Op:
 
 
 def _unary(name: str, cost: int, summary: str) -> Op:
-    return Op(name, ("x",), rules.same, flops=_elements(cost), summary=summary)
+    return Op(name, ("x",), rules.same, along=along.nothing, flops=_elements(cost), summary=summary)
+
+
+def _binary(name: str, summary: str) -> Op:
+    return Op(name, ("a", "b"), rules.elementwise, along=along.nothing, flops=_elements(1), summary=summary)
 
 
 _ROWS = (
-    Op("add", ("a", "b"), rules.elementwise, flops=_elements(1), summary="a + b"),
-    Op("sub", ("a", "b"), rules.elementwise, flops=_elements(1), summary="a - b"),
-    Op("mul", ("a", "b"), rules.elementwise, flops=_elements(1), summary="a * b"),
-    Op("div", ("a", "b"), rules.elementwise, flops=_elements(1), summary="a / b"),
-    Op("pow", ("a", "b"), rules.elementwise, flops=_elements(1), summary="a ** b"),
-    Op("max", ("a", "b"), rules.elementwise, flops=_elements(1), summary="the larger of two, elementwise"),
-    Op("min", ("a", "b"), rules.elementwise, flops=_elements(1), summary="the smaller of two, elementwise"),
+    _binary("add", "a + b"),
+    _binary("sub", "a - b"),
+    _binary("mul", "a * b"),
+    _binary("div", "a / b"),
+    _binary("pow", "a ** b"),
+    _binary("max", "the larger of two, elementwise"),
+    _binary("min", "the smaller of two, elementwise"),
     _unary("neg", 1, "-x"),
     _unary("exp", 1, "e to the x"),
     _unary("tanh", 1, "hyperbolic tangent"),
@@ -81,42 +88,50 @@ _ROWS = (
     _unary("silu", 4, "x * sigmoid(x)"),
     _unary("softplus", 3, "log(1 + exp(x))"),
     _unary("sqrt", 1, "square root"),
-    _unary("softmax", 4, "exp(x) over its sum, along the last axis"),
-    Op("f32", ("x",), rules.kept, summary="names its value without rounding"),
-    Op("bf16", ("x",), rules.rounded, summary="rounds to the working type"),
+    Op("softmax", ("x",), rules.same, along=along.last("x"), flops=_elements(4),
+       summary="exp(x) over its sum, along the last axis"),
+    Op("f32", ("x",), rules.kept, along=along.nothing, summary="names its value without rounding"),
+    Op("bf16", ("x",), rules.rounded, along=along.nothing, summary="rounds to the working type"),
     Op("index", ("table", "i"), rules.index, summary="table[i]"),
-    Op("matmul", ("w", "x"), rules.matmul, matrix=frozenset({"w", "x"}), flops=rules.matmul_flops, summary="w @ x"),
-    Op("heads", ("x",), rules.heads, scalars=("n",), summary="[n * w] to [n, w]"),
-    Op("flat", ("x",), rules.flat, summary="all axes as one"),
-    Op("split", ("x",), rules.split, scalars=("width",), repeats=True, summary="pieces of the last axis"),
-    Op("concat", ("a", "b"), rules.concat, summary="two values joined along the last axis"),
-    Op("rms_norm", ("x", "gain"), rules.norm, scalars=("eps",), flops=_elements(4),
+    Op("matmul", ("w", "x"), rules.matmul, matrix=frozenset({"w", "x"}), along=along.last("x"),
+       flops=rules.matmul_flops, summary="w @ x"),
+    Op("heads", ("x",), rules.heads, scalars=("n",), along=along.heads, summary="[n * w] to [n, w]"),
+    Op("flat", ("x",), rules.flat, along=along.but_first("x"), summary="all axes as one"),
+    Op("split", ("x",), rules.split, scalars=("width",), repeats=True, along=along.last("x"),
+       summary="pieces of the last axis"),
+    Op("concat", ("a", "b"), rules.concat, along=along.last("a", "b"),
+       summary="two values joined along the last axis"),
+    Op("rms_norm", ("x", "gain"), rules.norm, scalars=("eps",), along=along.last("x"), flops=_elements(4),
        summary="x / sqrt(mean(x * x) + eps) * gain, along the last axis"),
-    Op("l2_norm", ("x",), rules.same, scalars=("eps",), flops=_elements(3),
+    Op("l2_norm", ("x",), rules.same, scalars=("eps",), along=along.last("x"), flops=_elements(3),
        summary="x / sqrt(sum(x * x) + eps), along the last axis"),
     Op("rope", ("x", "position"), rules.rope, scalars=("theta", "width", "pairs", "scaling"),
-       defaults={"width": None, "pairs": 0, "scaling": 1}, flops=_elements(6),
+       defaults={"width": None, "pairs": 0, "scaling": 1}, along=along.last("x"), flops=_elements(6),
        summary="rotates the first `width` channels, halves against each other (pairs = 1: neighbours)"),
     Op("causal_conv", ("x", "taps", "state"), rules.causal_conv, updates=frozenset({"state"}), sequential=True,
-       flops=rules.conv_flops, summary="depthwise convolution over the last inputs"),
+       along=along.last("taps"), flops=rules.conv_flops, summary="depthwise convolution over the last inputs"),
     Op("delta_rule", ("q", "k", "v", "decay", "rate", "S"), rules.delta_rule, matrix=frozenset({"q", "k", "v"}),
-       updates=frozenset({"S"}), sequential=True, flops=rules.delta_flops,
+       updates=frozenset({"S"}), sequential=True, along=along.last("q", "k"), flops=rules.delta_flops,
        summary="S = exp(decay) S; S += k (rate (v - S^T k))^T; the value is S^T q"),
     Op("attend", ("q", "keys", "values"), rules.attend, scalars=("scale",), matrix=frozenset({"q"}),
-       caches=frozenset({"keys", "values"}), summary="grouped-query attention over a cache"),
+       caches=frozenset({"keys", "values"}), along=along.but_first("q", "keys", "values"),
+       summary="grouped-query attention over a cache"),
     Op("attend_latent", ("q", "latent", "common", "kv_b"), rules.attend_latent, scalars=("scale",),
-       matrix=frozenset({"q", "kv_b"}), caches=frozenset({"latent", "common"}), flops=rules.latent_flops,
+       matrix=frozenset({"q", "kv_b"}), caches=frozenset({"latent", "common"}), along=along.latent,
+       flops=rules.latent_flops,
        summary="multi-head attention over a latent cache"),
     Op("attend_block", ("q", "k", "v", "keys", "values"), rules.attend_block, scalars=("scale", "causal"),
        matrix=frozenset({"q", "k", "v"}), caches=frozenset({"keys", "values"}),
+       along=along.but_first("q", "k", "v", "keys", "values"),
        summary="attention over a cache of earlier positions and the rows of a block"),
     Op("route", ("score", "bias"), rules.route, scalars=("top", "eps", "scale", "groups", "keep"),
-       defaults={"eps": 1e-20, "scale": 1, "groups": 1, "keep": 1}, flops=_elements(4),
+       defaults={"eps": 1e-20, "scale": 1, "groups": 1, "keep": 1}, along=along.last("score"), flops=_elements(4),
        summary="the `top` largest of score + bias, weighted by score / (sum + eps) * scale"),
     Op("mix", ("banks", "x", "folded"), rules.mix, scalars=("eps",), flops=rules.mix_flops,
        summary="softmax mixture of the banks and x, scored by rms_norm(v) . folded"),
-    Op("argmax", ("x",), rules.argmax, flops=_elements(1), summary="index of the largest; the lowest on ties"),
-    Op("mask", ("x",), rules.same, scalars=("used",), summary="-inf from index `used` on"),
+    Op("argmax", ("x",), rules.argmax, along=along.last("x"), flops=_elements(1),
+       summary="index of the largest; the lowest on ties"),
+    Op("mask", ("x",), rules.same, scalars=("used",), along=along.last("x"), summary="-inf from index `used` on"),
 )  # fmt: skip
 
 table: dict[str, Op] = {row.name: row for row in _ROWS}

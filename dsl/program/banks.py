@@ -6,7 +6,7 @@ from ..diagnostics import Diagnostic, Label, MksError
 from ..model import ir as m
 from ..model.expressions import walk
 from . import ir as p
-from .build import Build, sharded_over
+from .build import Build, cannot, sharded_over
 from .expert_layout import expert_layout
 from .tiles import WIDTH
 
@@ -18,8 +18,8 @@ def expert_bank(build: Build, place: str, node: m.Experts, slots: int, routes: s
     for call in walk(node.body):
         if isinstance(call, m.Call) and call.op == "matmul":
             indexed, x = call.args
-            assert isinstance(indexed, m.Call)
-            assert isinstance(indexed.args[0], m.WeightRef)
+            if not isinstance(indexed, m.Call) or not isinstance(indexed.args[0], m.WeightRef):
+                raise cannot("multiply by a matrix that is no expert's inside the experts' body", call.span)
             key = x.name if isinstance(x, m.Local) else len(found), kept_as(build, weights[indexed.args[0].name])
             found.setdefault(key, []).append(indexed.args[0].name)
     # The innermost product comes first.

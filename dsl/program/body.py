@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial, reduce
-
 from attrs import evolve
 
 from ..model import ir as m
@@ -11,15 +9,15 @@ from ..model import ops as registry
 from ..model.expressions import walk
 from ..model.facts import STEP, names_of
 from ..model.ir import Node
-from ..text import syntax as s
 from . import ir as p
+from .along import refuse_along, whole_along
 from .attention import attend, attend_latent, write_entries
-from .build import Build, cannot, groups, layer_scalar, turned
-from .columns import beside_whole
+from .build import Build, cannot, groups, layer_scalar
 from .expanded import attend_expanded, is_expanded
 from .experts import expert_matmul, experts, route
 from .frame import Frame, Mark, Ops
-from .partials import number
+from .options import by_layer
+from .partials import axes
 from .products import matmul
 from .sums import complete, norm_of_share, scattered
 from .values import Split, linear, whole
@@ -46,7 +44,7 @@ def lower_body(build: Build, place: str, statements: tuple[m.Assign | m.Write, .
 
 
 def _assign(statement: m.Assign, frame: Frame) -> None:
-    build, carried = frame.build, build_carried(frame.build)
+    build, carried = frame.build, frame.build.carried
     if isinstance(statement.value, m.Call) and statement.value.op == "route":
         route(statement, statement.value, frame)
         return
@@ -68,17 +66,6 @@ def _assign(statement: m.Assign, frame: Frame) -> None:
     late = frame.late.get(frame.value) if share is not None else None
     (frame.ops if late is None else late).append(p.Compute(tuple(outputs), node, statement.guard, statement.span))
     _save(statement.value, frame)
-
-
-def build_carried(build: Build) -> set[str]:
-    """The names that a step sets before its loop over the layers."""
-    found: set[str] = set()
-    for statement in build.schedule.model.steps[""].body:
-        if isinstance(statement, m.Loop):
-            break
-        if isinstance(statement, m.Assign):
-            found.update(statement.names)
-    return found
 
 
 def _renames(statement: m.Assign, node: Node, frame: Frame) -> bool:
@@ -141,12 +128,16 @@ def _save(value: Node, frame: Frame) -> None:
 def split(node: Node, frame: Frame) -> Split:
     """A node without products and the like, as the sum of what each core has a share of and what all have."""
     match node:
+        case m.Local() if node.name in frame.scattered:
+            return Split(None, None, axes(frame), own=node)
         case m.Call(op="matmul"):
             indexed = isinstance(node.args[0], m.Call) and node.args[0].op == "index"
             return expert_matmul(node, frame) if indexed and frame.parameter else matmul(node, frame)
         case m.Call(op="attend"):
+            refuse_along(node, frame)
             return whole(attend(node, frame))
         case m.Call(op="attend_latent"):
+            refuse_along(node, frame)
             return whole(attend_expanded(node, frame) if is_expanded(frame) else attend_latent(node, frame))
         case m.Call(op="index") if isinstance(node.args[0], m.WeightRef) and is_table(frame.build, node.args[0].name):
             return _lookup(node, frame)
@@ -174,78 +165,17 @@ def _call(node: m.Call, frame: Frame) -> Split:
     assert op is not None
     if op.caches or node.op in ("route", "index"):
         raise cannot(f"`{node.op}`", node.span)
-    if node.op == "rms_norm" and isinstance(node.args[0], m.Local) and node.args[0].name in frame.scattered:
-        return whole(norm_of_share(node, frame))
+    if frame.build.shares.columns.normed(node, frame.place):
+        count = frame.build.shares.instance.length(node.type.shape[-1])
+        return Split(None, None, axes(frame), own=by_layer(norm_of_share(node, axes(frame), count, frame), frame))
+    if frame.build.shares.columns.of(node, frame.place):
+        return Split(None, None, axes(frame), own=by_layer(node, frame))
     args = [whole(_state(a, frame)) if isinstance(a, m.StateRef) else split(a, frame) for a in node.args]
-    if node.op in ("add", "sub"):
-        args = beside_whole(node, args, frame)
     through = linear(node, args) if any(not a.complete for a in args) else None
     if through is not None:
         return through
     done = evolve(node, args=tuple(complete(a, n.type, frame) for a, n in zip(args, node.args, strict=True)))
-    return whole(by_layer(done, frame))
-
-
-def by_layer(call: m.Call, frame: Frame) -> Node:
-    """A call whose options may depend on the layer: one call for each of their values, of which the layer takes its."""
-    ways = options_by_layer(call, frame)
-    if len(ways) > 1 and (len(call.types) > 1 or any(isinstance(arg, m.StateRef) for arg in call.args)):
-        static = next(static for _, static in call.options if static.depends)
-        raise cannot(f"`{call.op}` with an option that depends on the layer", static.span)
-    names = {f"+given {i}": arg for i, arg in enumerate(call.args) if isinstance(arg, m.Call | m.Select | m.Let)}
-    if len(ways) > 1:
-        bound = {id(arg): frame.local(name, arg.type, arg) for name, arg in names.items()}
-        call = evolve(call, args=tuple(bound.get(id(arg), arg) for arg in call.args))
-    found: Node | None = None
-    for layers, options in reversed(ways):
-        one: Node = evolve(call, options=options)
-        if call.op == "rope":
-            _turns(evolve(call, options=options), frame)
-        found = one if found is None else m.Select(_in_layers(layers, call, frame), one, found, call.type, call.span)
-    assert found is not None
-    return m.Let(tuple(names.items()), found, call.span) if len(ways) > 1 and names else found
-
-
-type Options = tuple[tuple[str, m.Static], ...]
-
-
-def options_by_layer(call: m.Call, frame: Frame) -> list[tuple[list[int], Options]]:
-    """The values that a call's options have, and the layers in which they are those."""
-    if not any(static.depends for _, static in call.options):
-        return [([], call.options)]
-    found: dict[tuple[float | None, ...], tuple[list[int], Options]] = {}
-    for static in (static for _, static in call.options):
-        layer_scalar(frame.build, static, table=False)
-    for layer in frame.build.layers_of(frame.place):
-        values = [(name, static, frame.build.shares.instance.number(static, layer) if static.depends else None)
-                  for name, static in call.options]  # fmt: skip
-        options = tuple((name, static if value is None else number(value, static)) for name, static, value in values)
-        found.setdefault(tuple(value for _, _, value in values), ([], options))[0].append(layer)
-    return list(found.values())
-
-
-def _in_layers(layers: list[int], call: m.Call, frame: Frame) -> m.Static:
-    """Whether the layer is one of these."""
-    at = call.span
-    each = [s.Binary(at, "==", s.Name(at, "layer"), s.Number(at, layer, str(layer))) for layer in layers]
-    static = m.Static(reduce(partial(s.Binary, at, "or"), each), frozenset({"layer"}), at)
-    layer_scalar(frame.build, static)
-    return static
-
-
-def _turns(call: m.Call, frame: Frame) -> None:
-    """What a rotary embedding turns by is the same in all layers."""
-    build, channels = frame.build, frame.build.shares.length(call.type.shape[-1])
-    width = call.option("width")
-    turning = channels if width is None else int(build.shares.instance.number(width))
-    key = p.turns_key(call, channels, build.shares.instance)
-    if key not in build.turns:
-        lanes = turned(channels, turning)
-        number = len(build.turns) + 1
-        cos, sin = (
-            build.buffer(f"{what} {number}", (build.rows, lanes), "f32", "", call.span) for what in ("cos", "sin")
-        )
-        build.turns[key] = p.Turns(cos, sin, channels, call)
+    return whole(by_layer(whole_along(done, frame), frame))
 
 
 def _select(node: m.Select, frame: Frame) -> Split:
@@ -267,6 +197,7 @@ def _mix(node: m.Call, frame: Frame) -> Node:
         layer_scalar(frame.build, banks.stop)
     for _, static in node.options:
         layer_scalar(frame.build, static)
+    refuse_along(node, frame)
     _bank(base.name, frame)
     return evolve(node, args=(banks, *(complete(split(a, frame), a.type, frame) for a in (x, folded))))
 

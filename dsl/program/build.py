@@ -71,6 +71,17 @@ class Build:
             self.held(name, self.shares.shape(type_.shape), dtype or self.dtype(type_), place, span)
         return name
 
+    @property
+    def carried(self) -> set[str]:
+        """The names that the step sets before its loop over the layers."""
+        found: set[str] = set()
+        for statement in self.schedule.model.steps[""].body:
+            if isinstance(statement, m.Loop):
+                break
+            if isinstance(statement, m.Assign):
+                found.update(statement.names)
+        return found
+
     def layers_of(self, part: str) -> tuple[int, ...]:
         """The layers that run a part in the decode step."""
         return self.shares.instance.layers_of(part)

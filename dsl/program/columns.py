@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..model import ir as m
-from ..model.expressions import walk
 from ..model.ir import Node, Type
 from . import ir as p
 from .build import LANES, cannot
@@ -11,22 +10,6 @@ from .exchange import padded
 from .frame import Frame
 from .partials import axes, columns_of, named, normed, share, squares
 from .values import Split
-
-
-def beside_whole(call: m.Call, args: list[Split], frame: Frame) -> list[Split]:
-    """An addition's operands, of which some are left scattered and others are not."""
-    few = [split.complete and _of_columns(arg, frame) for split, arg in zip(args, call.args, strict=True)]
-    if not any(few) or all(few):
-        return args
-    return [Split(None, None, axes(frame), own=a.whole) if own else a for own, a in zip(few, args, strict=True)]
-
-
-def _of_columns(node: Node, frame: Frame) -> bool:
-    """Whether a value is made of others that are left scattered, and of nothing else that has columns."""
-    cut = frame.build.shares.of_scattered
-    names = [n.name in frame.scattered for n in walk(node) if isinstance(n, m.Local)]
-    weights = [n.name in cut for n in walk(node) if isinstance(n, m.WeightRef)]
-    return any(names) and all((*names, *weights))
 
 
 def by_columns(split: Split, type_: Type, by: str, wire: str, frame: Frame) -> Node:

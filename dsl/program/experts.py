@@ -7,7 +7,9 @@ from attrs import evolve
 from ..model import ir as m
 from ..model.expressions import walk
 from ..model.ir import Node, Type
+from ..source import Span
 from . import ir as p
+from .along import refuse_along
 from .banks import expert_bank
 from .build import Build, cannot, layer_scalar, sharded_over
 from .frame import Frame
@@ -22,6 +24,7 @@ SLOTS = 2
 def route(statement: m.Assign, call: m.Call, frame: Frame) -> None:
     """The weights of all experts, and which of this core's were chosen by any row."""
     build, (score, bias) = frame.build, call.args
+    refuse_along(call, frame)
     experts = build.shares.instance.length(score.type.shape[0])
     scores = frame.compute(
         frame.fresh("score"), (experts,), "f32", complete(frame.split(score, frame), score.type, frame)
@@ -57,7 +60,7 @@ def experts(node: m.Experts, frame: Frame) -> Split:
     out = _product(body, shape, build) or inner.compute(frame.fresh("expert"), shape, "f32", body)
     frame.count = inner.count
     result = build.held(frame.fresh("experts"), shape, "f32", place, node.span)
-    once, each = _once(inner)
+    once, each = _once(inner, node.span)
     frame.ops += once
     begun = 0 if fetched is None else 1
     if begun < bank.slots:
@@ -75,7 +78,7 @@ def _product(body: Node, shape: tuple[int, ...], build: Build) -> str | None:
     return view.buffer if view is not None and whole else None
 
 
-def _once(inner: Frame) -> tuple[list[p.Op], list[p.Op]]:
+def _once(inner: Frame, span: Span) -> tuple[list[p.Op], list[p.Op]]:
     """What is the same for all experts, and what is done for each."""
     views, made = inner.build.views, set[str]()
     once: list[p.Op] = []
@@ -89,6 +92,8 @@ def _once(inner: Frame) -> tuple[list[p.Op], list[p.Op]]:
             own = bool(made & {views[name].buffer for name in names})
             made.update(op.outputs if own else ())
             (each if own else once).append(op)
+        else:
+            raise cannot("multiply by a matrix that is no expert's inside the experts' body", span)
     return once, each
 
 
@@ -126,4 +131,13 @@ def expert_matmul(call: m.Call, frame: Frame) -> Split:
             rows = build.shares.weight_shape(build.schedule.model.weights[each])[1]
             build.views[f"@{each}"] = p.View(result, at, (rows,))
             at += rows
-    return Split(None, frame.local(f"@{weight.name}", call.type, call))
+    return partial_product(build, weight, frame.local(f"@{weight.name}", call.type, call))
+
+
+def partial_product(build: Build, weight: m.WeightRef, local: Node) -> Split:
+    """An expert's product: a share of a sum on each core that has some of its inputs."""
+    inputs = build.schedule.model.weights[weight.name].shape[2]
+    if build.shares.repeats(inputs) > 1:
+        raise cannot("share out experts' inputs of which several cores hold the same", local.span)
+    over = sharded_over(build, inputs)
+    return Split(local, None, over) if over else Split(None, local)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from ..model import ir as m
 from ..model.expressions import walk
-from ..model.ir import Node
 from ..schedule.ir import Group
 from . import ir as p
 from .build import DIRECT, Build, cannot, product, split_over, summed_over
 from .frame import Frame, Mark
-from .partials import axes
+from .partials import axes, number
 from .sums import complete, gather
 from .values import Split, whole
 
@@ -19,22 +18,23 @@ def matmul(call: m.Call, frame: Frame) -> Split:
     weight, x = call.args
     if not isinstance(weight, m.WeightRef):
         raise cannot("multiply by a matrix that is no weight", call.span)
+    if len(x.type.shape) != 1:
+        raise cannot("multiply several vectors by a matrix at once", call.span)
     if weight.name not in frame.done:
         _together(call, frame)
     local = frame.local(f"@{weight.name}", call.type, call)
-    norm = _norm(x, frame)
-    if norm is not None:
-        return Split(None, None, axes(frame), local, norm)
-    contracts = any(isinstance(n, m.Local) and n.name in frame.scattered for n in walk(x))
-    over = axes(frame) if contracts else summed_over(frame.build, weight.name)
-    return Split(local, None, over) if over else whole(local)
-
-
-def _norm(x: Node, frame: Frame) -> m.Call | None:
-    """The operand, where it is the norm of a value that is left scattered."""
-    if isinstance(x, m.Call) and x.op == "rms_norm" and isinstance(x.args[0], m.Local):
-        return x if x.args[0].name in frame.scattered else None
-    return None
+    cut = weight.name in frame.build.shares.of_scattered
+    if cut and isinstance(x, m.Call) and x.op == "rms_norm":
+        return Split(None, None, axes(frame), local, x)
+    declared, shares = frame.build.schedule.model.weights[weight.name], frame.build.shares
+    over = axes(frame) if cut else summed_over(frame.build, weight.name)
+    if not over:
+        return whole(local)
+    repeats = shares.repeats(declared.shape[-1])
+    if repeats == 1:
+        return Split(local, None, over)
+    # So many cores hold the same inputs: each gives its part of what they make.
+    return Split(m.Call("div", (local, number(repeats, call)), (), (call.type,), call.span), None, over)
 
 
 def _together(call: m.Call, frame: Frame) -> None:
@@ -42,11 +42,12 @@ def _together(call: m.Call, frame: Frame) -> None:
     assert isinstance(weight, m.WeightRef)
     members = frame.groups[weight.name]
     frame.done.update(members)
-    norm = _norm(x, frame)
-    if norm is not None:
+    cut = weight.name in build.shares.of_scattered
+    if cut and isinstance(x, m.Call) and x.op == "rms_norm":
         # What it is divided by is the same for all columns: it can wait until the product's sum is complete.
-        x = m.Call("mul", norm.args, (), norm.types, norm.span)
-    operand = complete(frame.split(x, frame), x.type, frame)
+        x = m.Call("mul", x.args, (), x.types, x.span)
+    value = frame.split(x, frame)
+    operand = value.own if cut and value.own is not None else complete(value, x.type, frame)
     named = frame.buffer_of(operand)
     fits = named is not None and build.buffers[named].dtype == build.dtype(weight.type)
     made = product(build, frame.place, members, named if fits else None, call.span)
@@ -62,6 +63,9 @@ def _gathers(made: p.Product, frame: Frame) -> None:
     """Shared-out rows come together, with what the schedule sends beside them, over products that it names."""
     schedule = frame.build.schedule
     cut = [w for w in made.weights if split_over(frame.build, w)]
+    if any(frame.build.shares.over_values(schedule.model.weights[w].shape[0]) for w in cut):
+        raise cannot("bring rows together of which each core shall have a share", made.span,
+                     "leave out `split`, or the size out of `shard`")  # fmt: skip
     while cut:
         values = {w: _values_of(w, frame) for w in cut}
         line = next((g for g in schedule.gathers if set(g.values) & values[cut[0]]), None)
@@ -93,9 +97,9 @@ def loops(made: p.Product, build: Build) -> list[p.Op]:
     """Wait for an iteration's tiles, multiply, and let the slots' next transfers set out."""
     streamed = made.ring in {stream.name for stream in build.schedule.streams}
     found: list[p.Op] = []
-    for number, run in enumerate(made.tiling.runs):
+    for i, run in enumerate(made.tiling.runs):
         start = p.Start(made.ring, len(run.rows))
-        work: tuple[p.Op, ...] = (p.Wait(made.ring, run.rows), p.Dot(made.name, number))
+        work: tuple[p.Op, ...] = (p.Wait(made.ring, run.rows), p.Dot(made.name, i))
         if streamed:
             work = (*work, start)
         elif made.ring == DIRECT:

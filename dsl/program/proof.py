@@ -1,17 +1,26 @@
-"""The proof that a Program neither races nor hangs: on any of its cores, for any number of layers of its kinds.
+"""The proof that a Program does what the definition says, on every core and for any number of layers of its kinds.
 
-What is proven:
+What is proven, one property a file:
 
-* what is read from a slot was waited for, and no transfer starts into a slot that may still be read or saved, or that
-  another transfer fills;
-* every start has one wait, which counts its bytes, and none waits for what never starts; at the end nothing is under
-  way;
-* a collective is received before the next one uses its buffers, all cores have entered before the first, and all run
-  the same ones in the same order;
-* a value is computed before it is read, in a buffer that nothing else uses.
+* `proof_reach`: each op touches what `spec` says of it, and things are what `spec_resources` makes of them: within
+  buffers, arrays and rings, of one shape and type, over the right axes of the mesh;
+* `proof_rings`, `proof_copies`, `proof_exchanges`: what is read from a slot was waited for, and no transfer starts into
+  a slot that may still be read or saved, or that another fills; every start has one wait, which counts its bytes, and
+  none waits for what never starts; at the end nothing is under way; a collective is received before the next one uses
+  its buffers, all cores have entered before the first, and all run the same ones in the same order;
+* `proof_values`: a value is computed before it is read, in a buffer that nothing else uses;
+* `proof_meaning`: each name, state, cache and output becomes what the definition says, of the same weights and inputs,
+  and no share of a sum is taken for the sum.
 
-How tiles are taken one by one inside `Attend`, and messages inside a collective, is not in the Program: there the
-backend's own argument holds, see `backends/pallas/collectives.py`.
+What is assumed, and where it is checked instead:
+
+* ops compute what they are called after, and collectives what they say, message by message (`tests/backends/pallas`,
+  each op and kernel against the reference; the collectives' argument is in `backends/pallas/collectives.py`);
+* inside `Attend` and `Experts` tiles and experts are taken one by one, each waited for and its slot refilled after its
+  use (`helpers.simulate` follows every order of events; interpreted kernels in both modes);
+* ids, positions and `kept` are within tables, caches and rows: the host sees to that before the call;
+* packing lays weights on tapes and in vectors where products and views say (`mks verify`, `tests/models`);
+* the layer table and the tape's table are those of the Program (`tests/backends/pallas`).
 """
 
 from __future__ import annotations
@@ -26,10 +35,11 @@ from ..model.facts import STEP
 from . import ir as p
 from .proof_copies import copies_machine
 from .proof_exchanges import bank_machine, barrier_machine, exchange_machine, set_of, tiles_machine
+from .proof_meaning import meaning_faults
 from .proof_paths import Fault, Parts, check, layers, track
+from .proof_reach import Placed, Touched, reach_faults, thing_faults, touched_by
 from .proof_rings import ring_machine, ring_track, tape_faults
-from .proof_touches import Touched, Touches, touches
-from .proof_values import placed, rooms, shared, values_machine
+from .proof_values import placed, shared, values_machine
 from .proof_witness import diagnostic
 from .work import exchange_set
 
@@ -43,74 +53,48 @@ def prove(program: p.Program) -> list[Diagnostic]:
 
 
 def prove_all(programs: Iterable[p.Program]) -> list[Diagnostic]:
-    """The same of several Programs. The walks over those that differ in shapes only are made once."""
-    walked: list[p.Program] = []
+    """The same of several Programs. What depends on the order of ops alone is walked once for those that are alike."""
+    walked: list[tuple[object, ...]] = []
     found: list[Diagnostic] = []
     for program in programs:
-        form = list(_form(program))
-        said = [*form, *(() if form else rooms(program))]
         bones = _bones(program)
-        if not form and not any(_alike(bones, other) for other in walked):
-            walked.append(bones)
-            said += _walks(bones)
-        found += [diagnostic(program, fault) for fault in said]
+        found += [diagnostic(program, fault) for fault in faults(program, walk=bones not in walked)]
+        walked.append(bones)
     return list(ordered(found))
 
 
-def faults(program: p.Program) -> Iterator[Fault]:
-    """What does not hold, the first fault of each resource."""
-    form = list(_form(program))
-    yield from form
-    if not form:
-        yield from rooms(program)
-        yield from _walks(_bones(program))
+def _bones(program: p.Program) -> tuple[object, ...]:
+    """All that the walks over a Program's ops depend on: the ops, and what is moved through how many slots."""
+    slots = [(copy.buffer, program.buffers[copy.buffer].shape[:1]) for copy in program.copies.values()
+             if copy.buffer in program.buffers]  # fmt: skip
+    banks = [evolve(bank, most=0) for bank in program.banks.values()]
+    places = {name: buffer.place for name, buffer in program.buffers.items()}
+    held = (program.body, program.views, program.rings, program.products, program.copies, program.caches,
+            program.exchanges, program.turns)  # fmt: skip
+    return (id(program.schedule), id(program.instance), slots, banks, places, *held)
 
 
-def _bones(program: p.Program) -> p.Program:
-    """A Program without what the number of rows changes, so that no walk can depend on it.
+def faults(program: p.Program, *, walk: bool = True) -> Iterator[Fault]:
+    """What does not hold, the first fault of each resource; what a Program computes is asked where all else holds.
 
-    Of buffers there are the slots, where copies have some; arrays and outputs have no shapes.
+    Without a `walk` the order of ops is not asked again.
     """
-    slotted = {copy.buffer for copy in program.copies.values()}
-    return evolve(
-        program,
-        rows=0,
-        consecutive=False,
-        buffers={b.name: evolve(b, shape=b.shape[: b.name in slotted]) for b in program.buffers.values()},
-        banks={bank.name: evolve(bank, most=0) for bank in program.banks.values()},
-        arrays={array.name: evolve(array, shape=()) for array in program.arrays.values()},
-        outputs={array.name: evolve(array, shape=()) for array in program.outputs.values()},
-    )
-
-
-def _alike(one: p.Program, other: p.Program) -> bool:
-    """Whether walks over both find the same: all else is that of one schedule."""
-    if one.schedule is not other.schedule or one.instance is not other.instance:
-        return False
-    return all(
-        getattr(one, name) == getattr(other, name)
-        for name in (
-            "body",
-            "buffers",
-            "views",
-            "rings",
-            "products",
-            "copies",
-            "caches",
-            "banks",
-            "exchanges",
-            "turns",
-            "arrays",
-            "outputs",
-        )
-    )
-
-
-def _walks(program: p.Program) -> Iterator[Fault]:
-    """What does not hold along the layers."""
-    table = layers(program)
     ops = list(placed(program.body))
-    touched: Touched = {(id(op), place): touches(op, place, program) for op, place in ops}
+    first = [*_form(program), *thing_faults(program)]
+    touched, unknown = touched_by(program, ops) if not first else ({}, [])
+    first = first or unknown or list(reach_faults(program, ops, touched))
+    yield from first
+    if first:
+        return
+    moved = list(_orders(program, ops, touched)) if walk else []
+    yield from moved
+    if not moved:
+        yield from meaning_faults(program)
+
+
+def _orders(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator[Fault]:
+    """What goes wrong in some order of events, in some number of layers."""
+    table = layers(program)
     yield from shared(program, ops, touched)
     yield from _rings(program, table)
     yield from _copies(program, table, touched)
@@ -119,8 +103,12 @@ def _walks(program: p.Program) -> Iterator[Fault]:
         yield from _found(check(tiles_machine(program, name), track(program, partial(_of_list, name)), table))
     for name in program.banks:
         yield from _found(check(bank_machine(program, name), track(program, partial(_of_list, name)), table))
-    every = track(program, lambda op, place: touched[id(op), place] != Touches((), ()))
-    yield from _found(check(values_machine(program, touched), every, table))
+
+    def uses(op: p.Op, place: str) -> bool:
+        found = touched[id(op), place]
+        return bool(found.reads or found.writes or found.updates)
+
+    yield from _found(check(values_machine(program, touched), track(program, uses), table))
 
 
 def _form(program: p.Program) -> Iterator[Fault]:

@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 from ..model.facts import STEP
 from . import ir as p
 from .proof_paths import Fault, Machine, Moment, Parts
-from .proof_touches import Touched
+from .proof_reach import Touched
 
 type Owner = tuple[str, int]  # a copy, and which of its entries
 

@@ -1,4 +1,4 @@
-"""Values: a buffer holds one thing, which is there before it is read; and it has room for it."""
+"""Values: a buffer holds one thing, which is there before it is read."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from collections.abc import Iterator
 
 from ..model.facts import STEP
 from . import ir as p
-from .exchange import LANES
 from .proof_paths import Fault, Machine, Moment, Parts
-from .proof_touches import Touched
-
-type Placed = tuple[p.Op, str]
+from .proof_reach import Placed, Touched
 
 
 def placed(ops: tuple[p.Op, ...], place: str = STEP) -> Iterator[Placed]:
@@ -99,6 +96,8 @@ def _thing(op: p.Op, number: int, place: str, program: p.Program,
     match op:
         case p.Compute() | p.Put():
             said = names.get((place, op.span))
+            if isinstance(op, p.Compute) and _is_trace(program, op.outputs[number]):
+                return "copy", op.outputs[number]
             if said is None or number >= len(said):
                 return "made", id(op), number
             return ("copy" if said[number] in program.copies else "value"), said[number]
@@ -111,59 +110,6 @@ def _thing(op: p.Op, number: int, place: str, program: p.Program,
     return "made", id(op), number
 
 
-def rooms(program: p.Program) -> Iterator[Fault]:
-    """Transfers and their slots are of one size; semaphores count the bytes of what was started."""
-    for product in program.products.values():
-        ring, most = program.rings[product.ring], max(product.tiling.transfers, default=0)
-        if most > ring.rows:
-            yield Fault("E223", f"a transfer of `{product.name}` has {most} rows, a slot of `{ring.name}` {ring.rows}",
-                        None, product.name)  # fmt: skip
-        for name, width in ((product.operand, product.tiling.inputs), (product.result, product.tiling.outputs)):
-            if program.buffers[name].shape[-1] < width:
-                yield Fault("E223", f"`{name}` has {program.buffers[name].shape[-1]} columns of {width}", None, name)
-    for copy in program.copies.values():
-        yield from _entries(program, copy)
-    for cache in program.caches.values():
-        for name, array in zip(cache.buffers, cache.caches, strict=True):
-            rows, heads, _, width = program.arrays[array].shape[1:]
-            wanted = (cache.slots, heads, cache.tile, width)
-            held = program.buffers[name].shape
-            # Consecutive tokens share one row.
-            every = 1 if program.consecutive else program.rows
-            if held[0] < cache.slots or held[1:] != wanted[1:] or rows != every:
-                yield Fault("E223", f"`{name}` is {list(held)}, its tiles {list(wanted)}", None, name)
-    for exchange in program.exchanges.values():
-        if exchange.kind == "sum" and exchange.by != "scatter":
-            for name in (exchange.value, exchange.result):
-                if program.buffers[name].shape[-1] < exchange.width:
-                    said = f"`{name}` has fewer columns than the {exchange.width} of `{exchange.name}`"
-                    yield Fault("E223", said, None, exchange.name)
-        elif exchange.kind == "merge":
-            yield from _merged(program, exchange)
-
-
-def _merged(program: p.Program, exchange: p.Exchange) -> Iterator[Fault]:
-    """The heads of all cores fall into as many shares, each of which comes home."""
-    rows, heads, columns = program.buffers[exchange.value].shape
-    own, rest = divmod(heads, program.schedule.ways(exchange.axes))
-    wanted, held = (rows, own, columns - LANES), program.buffers[exchange.result].shape
-    if rest or held != wanted or exchange.width != own * columns:
-        said = f"`{exchange.name}` sends {exchange.width} columns for {list(held)} of {[rows, heads, columns]}"
-        yield Fault("E223", said, None, exchange.name)
-
-
-def _entries(program: p.Program, copy: p.Copy) -> Iterator[Fault]:
-    shape = program.buffers[copy.buffer].shape
-    runs = program.times(copy.part)
-    if shape[0] < copy.slots:
-        yield Fault("E221", f"`{copy.name}` has {copy.slots} slots, its buffer {shape[0]}", None, copy.name)
-    for held in (program.arrays.get(copy.array), program.outputs.get(copy.name)):
-        if held is None:
-            continue
-        # Of consecutive tokens a slot begins with the state before the first of them.
-        before = program.consecutive and held.kind == "state"
-        if (held.shape[1] + before, *held.shape[2:]) != shape[1:] or held.dtype != program.buffers[copy.buffer].dtype:
-            said = f"an entry of `{copy.name}` is {list(held.shape[1:])}, its slot {list(shape[1:])}"
-            yield Fault("E223", said, None, copy.name)
-        if held.shape[0] != runs:
-            yield Fault("E223", f"`{copy.name}` has {held.shape[0]} entries for {runs} layers", None, copy.name)
+def _is_trace(program: p.Program, buffer: str) -> bool:
+    """Whether a buffer is one that a trace leaves from."""
+    return buffer in program.outputs and program.outputs[buffer].kind == "trace"

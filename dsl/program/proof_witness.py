@@ -51,7 +51,14 @@ def _word(op: p.Op | None) -> str:
 
 
 def span_of(program: p.Program, op: p.Op | None, place: str, slot: object = None) -> Span | None:
-    """Where the text says what an op does."""
+    """Where the text says what an op does; of one that names what is not there, the schedule."""
+    try:
+        return _span(program, op, place, slot)
+    except LookupError:
+        return program.schedule.span
+
+
+def _span(program: p.Program, op: p.Op | None, place: str, slot: object) -> Span | None:
     match op:
         case p.Start() | p.Wait():
             return _ring(program, op.ring, place)

@@ -6,6 +6,7 @@ from ..model import ir as m
 from ..model.ir import Node, Type
 from ..model.shapes import Poly
 from ..schedule.ir import Reduce
+from ..source import Span
 from . import ir as p
 from .build import LANES, cannot, split_over
 from .columns import by_columns
@@ -20,6 +21,9 @@ def complete(split: Split, type_: Type, frame: Frame) -> Node:
     if split.complete:
         assert split.whole is not None
         return split.whole
+    if frame.parameter is not None:
+        raise cannot("complete an expert's sum inside the experts' body", _span(split, frame), "of a product whose "
+                     "inputs are shared out only sums and multiples may be taken there")  # fmt: skip
     said = _said(frame)
     by, wire = (said.by, said.wire) if said else _unsaid(split, frame)
     if by == "scatter":
@@ -40,6 +44,12 @@ def complete(split: Split, type_: Type, frame: Frame) -> Node:
     return m.Call("add", (split.whole, summed), (), (type_,), summed.span)
 
 
+def _span(split: Split, frame: Frame) -> Span:
+    """Where a partial sum comes from."""
+    node = next((n for n in (split.partial, split.scaled, split.own) if n is not None), None)
+    return frame.statement.span if node is None else node.span
+
+
 def _unsaid(split: Split, frame: Frame) -> tuple[str, str]:
     """A row of a table is on one core only: its own type loses nothing on the way, and there is no hurry."""
     build, node = frame.build, split.partial
@@ -52,9 +62,14 @@ def _unsaid(split: Split, frame: Frame) -> tuple[str, str]:
 def scattered(split: Split, type_: Type, frame: Frame) -> Node | None:
     """Where the schedule leaves a sum scattered: this core's columns of it."""
     said = _said(frame)
-    alone = split.whole is None and split.scaled is None
+    alone = split.whole is None and split.scaled is None and split.own is None
     if said is None or said.by != "scatter" or split.partial is None or not alone:
         return None
+    if frame.value in frame.build.carried:
+        raise cannot(f"leave `{frame.value}` scattered, which the layers carry", said.span,
+                     "every part reads it whole: name the sum by itself, or write `by = scatter_gather`")  # fmt: skip
+    if split.axes != axes(frame):
+        raise cannot("leave a sum scattered that is not over all cores", said.span, "write `by = scatter_gather`")
     frame.scattered.add(frame.value)
     return _sum(split, type_, "scatter", said.wire, frame)
 
@@ -116,16 +131,15 @@ def gather(weights: tuple[str, ...], product: p.Product, frame: Frame) -> p.Send
     return p.Send(name)
 
 
-def norm_of_share(call: m.Call, frame: Frame) -> Node:
-    """A norm of a scattered value: the squares' sum travels, the columns stay."""
-    build, (x, gain) = frame.build, call.args
-    one, whole = (Poly.of(1),), build.shares.instance.length(x.type.shape[-1])
+def norm_of_share(call: m.Call, over: tuple[str, ...], count: int, frame: Frame) -> m.Call:
+    """An RMS norm of a value that cores share out over axes of the mesh: the sum of its `count` squares travels."""
+    build, (x, gain), one = frame.build, call.args, (Poly.of(1),)
     squares = frame.fresh("squares")
     value = frame.compute(
         f"share of {squares}", (1,), "f32", m.Call("sum_squares", (x,), (), (Type("f32", one),), call.span)
     )
     result = build.held(f"+{squares}", (1,), "f32", frame.place, call.span)
-    frame.exchange(p.Exchange(squares, "sum", "direct", "f32", axes(frame), value, result, 0, 1, call.span))
+    frame.exchange(p.Exchange(squares, "sum", "direct", "f32", over, value, result, 0, 1, call.span))
     total = frame.local(result, Type("f32", one), call)
-    options = (*call.options, ("count", number(whole, call)))
+    options = (*call.options, ("count", number(count, call)))
     return m.Call("rms_norm_of_share", (x, total, gain), options, call.types, call.span)

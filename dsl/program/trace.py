@@ -6,7 +6,6 @@ from ..model import ir as m
 from ..model.facts import STEP
 from ..source import Span
 from . import ir as p
-from .body import build_carried
 from .build import Build
 from .frame import Ops
 
@@ -21,7 +20,7 @@ def output(place: str, value: str) -> str:
 
 def trace(build: Build, parts: dict[str, Ops], first: Ops) -> None:
     """Add the ops to parts' bodies, and to what comes before the layers."""
-    carries = build_carried(build)
+    carries = build.carried
     carried = [name for name in build.buffers if name in carries]
     for name in carried:
         held = build.buffers[name]

@@ -36,7 +36,8 @@ def check_shares(schedule: Schedule, instance: Instance, sink: Sink) -> bool:
     told: set[Span] = set()
     stored: dict[str, m.Weight | m.State] = {**schedule.model.weights, **schedule.model.states}
     for found in stored.values():
-        _cut_once(found, schedule, told, sink)
+        if _cut_in_ranges(found, schedule, facts, sink):
+            _cut_once(found, schedule, facts, told, sink)
     for call, many, few in shared_heads(facts):
         _pair_shares(call, many, few, schedule, instance, sink)
     return len(sink.found) == before
@@ -60,18 +61,44 @@ def _check_positions(shard: Shard, schedule: Schedule, facts: Facts, sink: Sink)
                             helps=(f"write `shard {', '.join(shard.axes)} : {size}`",))  # fmt: skip
 
 
-def _cut_once(stored: m.Weight | m.State, schedule: Schedule, told: set[Span], sink: Sink) -> None:
+def _cut_in_ranges(stored: m.Weight | m.State, schedule: Schedule, facts: Facts, sink: Sink) -> bool:
+    """A share of an axis is a range of it: one size is shared out, and it is a factor of the whole axis."""
+    shape = stored.shape if isinstance(stored, m.Weight) else stored.type.shape
+    for axis in shape:
+        names = sorted(set(_of(stored, axis, schedule, facts)))
+        spans = [schedule.shards[name].span for name in names]
+        said = f"`{stored.name}` {show(shape)}"
+        if len(names) > 1:
+            sink.report("E213", f"two sizes of one axis of {said} are shared out, `{names[0]}` and `{names[1]}`",
+                        spans[1], others=(Label(spans[0], "here"), Label(stored.span, "declared here")))  # fmt: skip
+            return False
+        if names and any(names[0] not in {atom.name for atom in atoms} for atoms, _ in axis.terms):
+            sink.report("E213", f"`{names[0]}` is no factor of the axis `{axis}` of {said}", spans[0],
+                        others=(Label(stored.span, "declared here"),),
+                        notes=("a core's share must be one range of it",))  # fmt: skip
+            return False
+    return True
+
+
+def _of(stored: m.Weight | m.State, axis: Poly, schedule: Schedule, facts: Facts) -> list[str]:
+    """The sharded sizes of an axis: those of experts share out their own matrices only."""
+    own = {name for names in facts.experts.values() for name in names}
+    routed = set() if stored.name in own else _routed(facts)
+    return [name for name in _sharded(axis, schedule) if name not in routed]
+
+
+def _cut_once(stored: m.Weight | m.State, schedule: Schedule, facts: Facts, told: set[Span], sink: Sink) -> None:
     """No mesh axis cuts two axes of a weight or state: a core's share of one would need all of the other.
 
     A split takes the place of what its rows are sharded over, and must go further.
     """
     shape = stored.shape if isinstance(stored, m.Weight) else stored.type.shape
-    cuts: list[Shard | Split] = [schedule.shards[name] for axis in shape for name in _sharded(axis, schedule)]
+    cuts: list[Shard | Split] = [schedule.shards[x] for axis in shape for x in _of(stored, axis, schedule, facts)]
     if isinstance(stored, m.State) and stored.kind == "cache" and "position" in schedule.shards:
         cuts.append(schedule.shards["position"])
     split = schedule.splits.get(stored.name)
     if split is not None:
-        rows = [schedule.shards[name] for name in _sharded(shape[0], schedule)]
+        rows = [schedule.shards[name] for name in _of(stored, shape[0], schedule, facts)]
         if rows and {axis for by in rows for axis in by.axes} >= set(split.axes):
             sink.report("E207", f"the rows of `{stored.name}` {show(shape)} are shared out over "
                         f"{', '.join(f'`{a}`' for a in split.axes)} already", split.span,
@@ -130,15 +157,6 @@ def _pair_shares(call: m.Call, many: int, few: int, schedule: Schedule, instance
                         f"{sorted(theirs)}", held.span, others=(Label(schedule.shards[a].span, f"{a} = {heads}"),),
                         helps=(f"write `{b} (repeat)`",) if not held.repeat and ways % shared == 0 else ())  # fmt: skip
             return
-    own, theirs = (_most(ways, *of) for of in ((heads, schedule.shards[a].repeat), (shared, held.repeat)))
-    if own % theirs or own // theirs != each and theirs > 1:
-        sink.report("E213", f"a core has {own} heads of `{a}` for {theirs} of `{b}`; {each} share each", held.span,
-                    others=(Label(schedule.shards[a].span, f"{a} = {heads}"),))  # fmt: skip
-
-
-def _most(ways: int, length: int, repeat: bool) -> int:
-    """How many of `length` heads a core has room for."""
-    return max(len(_share(core, ways, length, repeat)) for core in range(ways))
 
 
 def _share(core: int, ways: int, length: int, repeat: bool) -> range:

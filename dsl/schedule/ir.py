@@ -137,6 +137,13 @@ class Pass:
         """Of how many sequences it has tokens."""
         return 1 if self.consecutive else self.tokens
 
+    @property
+    def words(self) -> str:
+        """`1 row`, `8 rows`, `8 tokens of one sequence`."""
+        if self.consecutive:
+            return f"{self.tokens} token{'s' * (self.tokens > 1)} of one sequence"
+        return f"{self.tokens} row{'s' * (self.tokens > 1)}"
+
     def __str__(self) -> str:
         return f"{'span' if self.consecutive else 'rows'} = {self.tokens}"
 

@@ -214,8 +214,8 @@ def _mesh(declared: s.Schedule, target: Target | None, topology: tuple[int, ...]
                 draft.sink.report("E203", f"axis `{axis.name.text}` is named twice", axis.span)
             else:
                 draft.mesh[axis.name.text] = axis.size.value
-        if len(item.axes) > 2:
-            draft.sink.report("E203", "a mesh has one axis or two", item.span)
+        if len(item.axes) > 3:
+            draft.sink.report("E203", "a mesh has one axis to three", item.span)
     if target is None:
         return
     cores, ways = target.devices(topology), prod(draft.mesh.values())

@@ -9,11 +9,11 @@ from attrs import evolve, frozen
 
 from ..model import ir as m
 from ..model.codecs import kept_bytes, stored_bytes
-from ..model.expressions import walk
 from ..model.facts import Facts
 from ..model.instance import Instance
 from ..model.shapes import Atom, Poly, Shape
 from .blocks import most
+from .columns import Columns
 from .ir import Schedule
 from .targets import BYTES
 
@@ -133,15 +133,17 @@ class Shares:
         return min(length, -(-length // (self.schedule.cores * lanes)) * lanes)
 
     @cached_property
+    def columns(self) -> Columns:
+        """What is made of values left scattered; weights that are split or sharded otherwise are not cut so."""
+        scattered = frozenset(r.value for r in self.schedule.reduces if r.by == "scatter")
+        weights = self.schedule.model.weights.values()
+        sharded = {w.name for w in weights if any(map(self.over, w.shape))}
+        return Columns(self.facts, scattered, frozenset(sharded | self.schedule.splits.keys()))
+
+    @property
     def of_scattered(self) -> frozenset[str]:
-        """Weights whose last axis is that of a value left scattered: what contracts it, and gains of its norms."""
-        scattered = {r.value for r in self.schedule.reduces if r.by == "scatter"}
-        found: set[str] = set()
-        for product in self.facts.products:
-            if any(_reads(product.operand, value, product.place) for value in scattered):
-                found.add(product.weight)
-                found.update(n.name for n in walk(product.operand) if isinstance(n, m.WeightRef))
-        return frozenset(found)
+        """Weights whose last axis is cut like a value left scattered: what contracts it, and gains of its norms."""
+        return self.columns.weights
 
     def codec(self, weight: m.Weight) -> m.Codec:
         """How the schedule holds a weight."""
@@ -192,10 +194,3 @@ class Shares:
             return context
         last = self.instance.number(state.last, layer)
         return int(min(context, last))
-
-
-def _reads(operand: m.Node, value: str, place: str) -> bool:
-    """Whether a product's operand is a value of its own part, perhaps normalised or scaled on the way."""
-    return any(isinstance(n, m.Local) and f"{place}.{n.name}" == value for n in walk(operand)) and not any(
-        isinstance(n, m.Call) and n.op == "matmul" for n in walk(operand)
-    )

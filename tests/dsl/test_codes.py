@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = pages()
 _CODE = re.compile(r'"([ENW]\d{3})"')
 # What no program can show: files, a checkpoint's tensors, bugs of our own. Tests name these in Python.
-_BEYOND = re.compile(r"E00[345]|E22\d|E40\d|E41[4-8]|E4[23]\d|E50\d|W202|W414|W501|E90\d")
+_BEYOND = re.compile(r"E00[345]|E22\d|E40\d|E41[4-8]|E4[23]\d|E50\d|W202|W41[45]|W501|E90\d")
 
 
 def used() -> dict[str, set[str]]:

@@ -1,7 +1,7 @@
-"""Draws compared with the reference, part by part, as `mks verify` does: in a child process that takes one after another.
+"""Draws compared with the reference, part by part, as `mks verify` does: one after the other, in a child process.
 
-`python -m helpers.comparing FAULT` reads a draw from each line, and writes what came of it, both as JSON. A fault is one
-of `helpers.faults`, which the child makes first.
+`python -m helpers.comparing FAULT` reads a draw from each line, and writes what came of it, both as JSON. A fault is
+one of `helpers.faults`, which the child makes first.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from pathlib import Path
 from time import process_time
 from typing import TYPE_CHECKING, Literal
 
-DEVICES = 8
 if __name__ == "__main__":
     os.environ["JAX_PLATFORMS"] = "cpu"
     # Most of the time XLA compiles: it need not try hard.
     os.environ["XLA_FLAGS"] = (
-        f"--xla_force_host_platform_device_count={DEVICES} --xla_backend_optimization_level=0 "
+        "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 "
         "--xla_llvm_disable_expensive_passes=true"
     )
 

@@ -98,7 +98,8 @@ def _changed(op: p.Op) -> Iterator[tuple[str, p.Op]]:
         yield "only one slot in", evolve(op, all_=False)
 
 
-def _bodies(program: p.Program) -> Iterator[tuple[Path, tuple[p.Op, ...]]]:
+def bodies(program: p.Program) -> Iterator[tuple[Path, tuple[p.Op, ...]]]:
+    """Every list of ops, with the way to it."""
     yield (), program.body
     for path, op in placed(program.body):
         if isinstance(op, p.Repeat):
@@ -109,7 +110,7 @@ def _bodies(program: p.Program) -> Iterator[tuple[Path, tuple[p.Op, ...]]]:
                     yield (*path, c, b), body
 
 
-def _ordered(program: p.Program, path: Path, body: tuple[p.Op, ...]) -> p.Program:
+def ordered(program: p.Program, path: Path, body: tuple[p.Op, ...]) -> p.Program:
     """With another body of as many ops in the place of one."""
     if not path:
         return evolve(program, body=body)
@@ -120,25 +121,25 @@ def _ordered(program: p.Program, path: Path, body: tuple[p.Op, ...]) -> p.Progra
 
 def _moved(program: p.Program) -> Iterator[Mutant]:
     """One op earlier or later, or to an end of its body."""
-    for path, body in _bodies(program):
+    for path, body in bodies(program):
         for at, op in enumerate(body):
             if isinstance(op, _MOVES):
                 for to in dict.fromkeys((at - 1, at + 1, 0, len(body) - 1)):
                     if 0 <= to < len(body) and to != at:
                         rest = [*body[:at], *body[at + 1 :]]
                         moved = (*rest[:to], op, *rest[to:])
-                        yield f"to {to} {_said(op, (*path, at))}", _ordered(program, path, moved)
+                        yield f"to {to} {_said(op, (*path, at))}", ordered(program, path, moved)
 
 
 def _swapped(program: p.Program) -> Iterator[Mutant]:
     """Two starts, two waits, or the ends of a collective, exchanged in their body."""
-    for path, body in _bodies(program):
+    for path, body in bodies(program):
         for kinds in (_STARTS, _WAITS, (p.Send, p.Receive), (p.Dot,)):
             own = [i for i, op in enumerate(body) if isinstance(op, kinds)]
             for a, b in pairwise(own):
                 ops = list(body)
                 ops[a], ops[b] = body[b], body[a]
-                yield f"{_said(body[a], (*path, a))} exchanged with {_said(body[b], (*path, b))}", _ordered(
+                yield f"{_said(body[a], (*path, a))} exchanged with {_said(body[b], (*path, b))}", ordered(
                     program, path, tuple(ops))  # fmt: skip
 
 

@@ -68,8 +68,8 @@ MESSAGES: list[dict[str, Any]] = [
     {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}]},
     {"role": "user", "content": [{"type": "text"}]}, {"role": "assistant", "tool_calls": "x"},
     {"role": "assistant", "tool_calls": ["x"]}, {"role": "assistant", "tool_calls": [{"function": {"name": 5}}]},
-    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]},
-    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a": "\\ud83d"}'}}]},
+    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": [1]}}]},
+    {"role": "assistant", "reasoning": 5}, {"role": "assistant", "reasoning_content": ["x"]},
 ]  # fmt: skip
 
 

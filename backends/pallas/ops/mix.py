@@ -18,7 +18,13 @@ type _Pieces = list[jax.Array]
 
 
 def mix(
-    banks: jax.Ref, x: jax.Array, folded: jax.Array, *, eps: jax.Array | float, used: jax.Array | int, scope: str = "bank"
+    banks: jax.Ref,
+    x: jax.Array,
+    folded: jax.Array,
+    *,
+    eps: jax.Array | float,
+    used: jax.Array | int,
+    scope: str = "bank",
 ) -> jax.Array:
     """`banks [n, B, d]` in VMEM, bf16 or f32, `x [B, d]` and `folded [1, d]`, to `[B, d]`.
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -72,9 +75,31 @@ def sum_squares(x: jax.Array) -> jax.Array:
 
 
 def rms_norm_of_share(x: jax.Array, total: jax.Array, gain: jax.Array | float, *, eps: float, count: int) -> jax.Array:
-    """This core's columns `x [B, n]` of a value of `count` columns, whose squares sum to `total [B, 1]`, normalised."""
+    """This core's columns `x [B, n]` over the root of a mean of `count` squares, which sum to `total [B, 1]`, + eps."""
     return x * lax.rsqrt(total / count + eps) * gain
 
 
-OPS = (over_root_mean, rms_norm_of_share, side_by_side, squares_in_lanes, sum_squares, view_by_head, view_by_row,
-       view_in_lanes, view_keys_values, view_last, view_of_one_head, view_one_head)  # fmt: skip
+def softmax_sums(x: jax.Array) -> jax.Array:
+    """The largest of `x [B, n]` and the sum of what it makes of all, in the first two of 128 lanes."""
+    largest = jnp.max(x, axis=-1, keepdims=True)
+    total = jnp.sum(jnp.exp(x - _finite(largest)), axis=-1, keepdims=True)
+    return jnp.where(lax.broadcasted_iota(jnp.int32, (x.shape[0], LANES), 1) == 0, largest, total)
+
+
+def softmax_of_share(x: jax.Array, sums: jax.Array, *, repeats: int) -> jax.Array:
+    """This core's columns `x [B, n]` of a softmax, given all cores' `softmax_sums`, of which so many are the same."""
+    each = [(sums[:, at : at + 1], sums[:, at + 1 : at + 2]) for at in range(0, sums.shape[-1], LANES)]
+    largest = _finite(reduce(jnp.maximum, (own for own, _ in each)))
+    total = reduce(add, (total * jnp.exp(own - largest) for own, total in each))
+    return jnp.exp(x - largest) / (total / repeats)
+
+
+def _finite(largest: jax.Array) -> jax.Array:
+    """Where all are -inf, zero: a difference of infinities is no number."""
+    return jnp.where(largest == -jnp.inf, 0.0, largest)
+
+
+OPS = (
+    over_root_mean, rms_norm_of_share, side_by_side, softmax_of_share, softmax_sums, squares_in_lanes, sum_squares,
+    view_by_head, view_by_row, view_in_lanes, view_keys_values, view_last, view_of_one_head, view_one_head,
+)  # fmt: skip

@@ -59,4 +59,4 @@ def test_shares_over_every_subset() -> None:
     """Each kind of share over each of the axes alone, and over both in either order."""
     found = run(list(DRAWN.values()), devices=4, seconds=300)
 
-    assert {name: wrong(outcome) for name, outcome in zip(DRAWN, found, strict=True)} == dict.fromkeys(DRAWN, [])
+    assert {name: wrong(outcome) for name, outcome in zip(DRAWN, found, strict=True)} == {name: [] for name in DRAWN}

@@ -121,18 +121,18 @@ def test_fewer_rows_are_proposed() -> None:
 
 
 def test_a_span_is_billed() -> None:
-    """One of 4096 tokens does not fit into VMEM; the one that is proposed does, and a longer one does not."""
-    line = "  context 2048\n"
-    _, sink = reported("smollm2", (line, "  context 8192\n  span 1, 4096\n"))
+    """Eight tokens do not fit where two rows do; the span that is proposed does, and a longer one does not."""
+    edits = (("slots = 14", "slots = 20"), ("rows 1, 2, 4, 8", "rows 1, 2"))
+    _, sink = reported("qwen38", *edits)
     (refusal,) = sink.found
     assert refusal.code == "E301"
-    assert "at span = 4096" in refusal.message
+    assert "at span = 8" in refusal.message
     (help_,) = (each for each in refusal.helps if each.startswith("span"))
     fits = int(help_.split(" fits")[0].removeprefix("span = "))
     for span, fine in ((fits, True), (fits + 1, False)):
-        found, sink = reported("smollm2", (line, f"  context 8192\n  span 1, {span}\n"))
+        found, sink = reported("qwen38", *edits, ("span 1, 8 ", f"span 1, {span} "))
         assert (not sink.found) == fine
-    assert [str(counts.of) for counts, _ in found.passes] == ["rows = 1", f"span = {fits + 1}"]
+    assert [str(counts.of) for counts, _ in found.passes] == ["rows = 1", "rows = 2", f"span = {fits + 1}"]
     assert f"span {fits + 1} " in as_text(found)
     assert as_json(found)["spans"][0]["span"] == fits + 1
 

@@ -1,0 +1,87 @@
+"""Sums that are left scattered: each core has some of their columns, and of the weights that only such columns meet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable
+from functools import cached_property
+
+from attrs import field, frozen
+
+from ..model import ir as m
+from ..model.expressions import walk
+from ..model.facts import Facts, Product
+
+# What takes each column for itself.
+_BY_COLUMN = frozenset("add sub mul div pow max min neg exp tanh sigmoid silu softplus sqrt f32 bf16".split())
+
+
+@frozen(slots=False)
+class Columns:
+    """What is made column by column of the values that a schedule leaves `scattered`, `part.value` each.
+
+    Matrices in `apart`, whose shares are said otherwise, are never cut for that.
+    """
+
+    facts: Facts = field(repr=False)
+    scattered: frozenset[str]
+    apart: frozenset[str]
+
+    def of(self, node: m.Node, place: str) -> bool:
+        """Whether cores can make their columns of a value from their columns of others alone."""
+        return self._of(node, place, self.weights)
+
+    def normed(self, node: m.Node, place: str) -> bool:
+        """Whether a value is the RMS norm of one that is scattered, with a gain of which cores have their columns."""
+        return self._normed(node, place, self.weights)
+
+    def _of(self, node: m.Node, place: str, weights: Container[str]) -> bool:
+        if isinstance(node, m.Local):
+            return f"{place}.{node.name}" in self.scattered
+        if not isinstance(node, m.Call) or node.op not in _BY_COLUMN:
+            return False
+        found = [self._of(arg, place, weights) for arg in node.args]
+        rest = [arg for arg, own in zip(node.args, found, strict=True) if not own]
+        return any(found) and all(_beside(arg, weights) for arg in rest)
+
+    def _normed(self, node: m.Node, place: str, weights: Container[str]) -> bool:
+        if not isinstance(node, m.Call) or node.op != "rms_norm":
+            return False
+        x, gain = node.args
+        return isinstance(x, m.Local) and self._of(x, place, weights) and _beside(gain, weights)
+
+    @cached_property
+    def weights(self) -> frozenset[str]:
+        """Matrices that only multiply columns, and gains and the like that only columns meet."""
+        if not self.scattered:
+            return frozenset()
+        every = self.facts.products
+        reads = Counter(_weights(s.value for body in self.facts.bodies.values() for s in body))
+        known: frozenset[str] = frozenset(self.facts.model.weights)
+        while True:
+            cut = [p for p in every if self._multiplies(p, known)]
+            whole = {p.weight for p in every} - {p.weight for p in cut}
+            whole |= {p.weight for p in every if all(p is not other for other in cut)}
+            inside = Counter(_weights(p.operand for p in cut if p.weight not in whole))
+            gains = {name for name, count in inside.items() if count == reads[name]}
+            found = frozenset({p.weight for p in cut} - whole | gains)
+            if found == known:
+                return found
+            known = found
+
+    def _multiplies(self, product: Product, weights: frozenset[str]) -> bool:
+        if product.in_experts or product.weight not in weights or product.weight in self.apart:
+            return False
+        operand, place = product.operand, product.place
+        return self._of(operand, place, weights) or self._normed(operand, place, weights)
+
+
+def _beside(node: m.Node, weights: Container[str]) -> bool:
+    """Whether a value that is not made of columns can meet them: a number, or a vector that is cut like them."""
+    if isinstance(node, m.Call) and node.op in _BY_COLUMN:
+        return all(_beside(arg, weights) for arg in node.args)
+    return isinstance(node, m.Static) or (isinstance(node, m.WeightRef) and node.name in weights)
+
+
+def _weights(nodes: Iterable[m.Node]) -> list[str]:
+    return [n.name for node in nodes for n in walk(node) if isinstance(n, m.WeightRef)]

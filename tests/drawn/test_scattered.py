@@ -1,0 +1,118 @@
+"""Sums that are left scattered: what cores make of their columns alone, and what needs all columns first."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.comparing import compare
+from helpers.drawing import Drawn
+
+from mks.dsl.program.ir import Program
+
+pytestmark = pytest.mark.timeout(900)
+
+# Three lanes' widths of columns over two cores: the second one has eight.
+TEXT = """mks 1
+
+model sums {{
+  size d      = 264
+  size n      = 8
+  size layers = 2
+  size vocab  = 300
+  size ffn    = 64
+  weights {{
+    embed : bf16[vocab, d]  "e"
+  }}
+  part p {{
+    weights "{{layer}}." {{
+      up   : bf16[ffn, d]  "up"
+      down : bf16[d, ffn]  "down"
+      w    : bf16[d, d]    "w"
+      g, m : bf16[d]       "{{name}}"
+    }}
+    x = rms_norm(h, g, 1e-5)
+    {first}
+    {then}
+  }}
+  step {{
+    h = embed[token]
+    for layer in 0 .. layers {{
+      p
+    }}
+    logits = f32(embed @ rms_norm(h, 1, 1e-5))
+  }}
+}}
+
+schedule two for sums {{
+  target v5e 1x2
+  rows 2
+  context 256
+  mesh tp = 2
+  shard tp : ffn
+  reduce p.{value} (by = scatter, wire = f32)
+}}
+"""
+# Each with what travels: columns that are gathered are a second exchange.
+COLUMNS, SUM, BOTH = ["p.u", "p.h columns"], ["p.u", "p.h"], ["p.u", "p.v columns"]
+MADE = {
+    "h = h + m * (w @ x) + u * 0.5": COLUMNS,
+    "h = h + w @ (u * m)": SUM,
+    "h = h + w @ rms_norm(u, m, 1e-5)": SUM,
+    "h = h + w @ silu(u * m) / 2": SUM,
+    "h = h + m * (w @ x) - u * u": COLUMNS,
+    # A gain that is also read whole is not cut, nor is a matrix that meets a whole value.
+    "h = h + m * w @ (u * g)": COLUMNS,
+    "h = h + w @ rms_norm(u, g, 1e-5) + m": COLUMNS,
+    "h = h + m * (w @ (u + x))": COLUMNS,
+    "h = h + w @ x + rms_norm(u, m, 1e-5)": COLUMNS,
+    "h = h + w @ x + softmax(u) * m": COLUMNS,
+    "h = (h + w @ (m * x)) * u": COLUMNS,
+    "h = w @ l2_norm(u, 1e-5) + m": COLUMNS,
+    "v = u * m\n    h = h + w @ x + v": BOTH,
+    "v = rms_norm(u, m, 1e-5)\n    h = h + w @ v": BOTH,
+    "h = h + m * (w @ x) + u when layer == 0 else h": COLUMNS,
+}  # fmt: skip
+QUICK = ("h = h + w @ rms_norm(u, g, 1e-5) + m", "h = h + w @ (u * m)")
+
+
+def drawn(then: str, first: str = "u = down @ silu(up @ x)", value: str = "u") -> Drawn:
+    """A model whose part goes on like this."""
+    text = TEXT.format(first=first, then=then, value=value)
+    return Drawn(0, text, 2, False, "f32", 2, (3, 4), (0, 200))
+
+
+@pytest.mark.parametrize("then", MADE)
+def test_what_travels(then: str) -> None:
+    """Columns come together where something reads all of them, and else they stay."""
+    made = drawn(then).lowered()
+    assert isinstance(made, Program), made
+    assert sorted(made.exchanges) == sorted(MADE[then])
+
+
+def test_values() -> None:
+    """Columns that stay, and columns that come together."""
+    assert [(each.kind, each.said) for each in compare(map(drawn, QUICK))] == [("same", "")] * len(QUICK)
+
+
+@pytest.mark.slow
+def test_every_value() -> None:
+    """The reference's, whatever reads the sum."""
+    found = dict(zip(MADE, compare(map(drawn, MADE)), strict=True))
+    assert {then: each.said for then, each in found.items() if each.kind != "same"} == {}
+
+
+def test_what_the_layers_carry_stays_whole() -> None:
+    """Its sum cannot stay scattered: the next part reads all of it."""
+    made = drawn("", first="z = w @ x\n    h = down @ silu(up @ (m * z))", value="h").lowered()
+    assert not isinstance(made, Program)
+    (said,) = made
+    assert said.code == "E901"
+    assert said.message == "kernels cannot do this yet: leave `h` scattered, which the layers carry"
+    assert said.primary is not None
+    assert said.primary.span.text == "p.h"
+
+
+def test_what_is_added_to_columns_is_no_sum_alone() -> None:
+    """It cannot be left scattered with them."""
+    made = drawn("v = down @ (up @ (m * x)) + u\n    h = h + w @ v + g", value="u, p.v").lowered()
+    assert not isinstance(made, Program)
+    assert "scatter a value that is not a sum alone" in made[0].message

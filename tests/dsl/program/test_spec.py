@@ -1,0 +1,48 @@
+"""The spec is complete: each op, each thing and each op that lowering puts into expressions has a row."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import attrs
+
+from mks.dsl.model import ops as registry
+from mks.dsl.program import ir as p
+from mks.dsl.program import lower
+from mks.dsl.program.computed_ops import MAKES
+from mks.dsl.program.flow import EACH
+from mks.dsl.program.meaning import MEANING
+from mks.dsl.program.spec import OPS
+from mks.dsl.program.spec_resources import RESOURCES
+
+FOLDER = Path(lower.__file__).parent
+# What holds other ops is followed, and has no effect of its own.
+HOLD = {p.Repeat, p.Choice, p.Layers}
+# What a Program has beside things.
+BESIDE = {"schedule", "instance", "shares", "rows", "consecutive", "body"}
+
+
+def test_every_op_has_a_row() -> None:
+    """What it touches, and what it makes of that."""
+    ops = set(p.Op.__value__.__args__)
+
+    assert set(OPS) == ops
+    assert set(MAKES) == ops - HOLD
+
+
+def test_everything_has_a_row() -> None:
+    """Buffers are what those say that read and write them."""
+    assert set(RESOURCES) == {field.name for field in attrs.fields(p.Program)} - BESIDE - {"buffers"}
+
+
+def test_every_op_of_expressions_has_a_meaning() -> None:
+    """Those that lowering makes, and no registry has."""
+    made: set[str] = set()
+    for path in FOLDER.glob("*.py"):
+        made.update(re.findall(r'm\.Call\(\s*"(\w+)"', path.read_text("utf-8")))
+        made.update(f"view_{name}" for name in re.findall(r'(?:_part|[^\w]view)\("(\w+)"', path.read_text("utf-8")))
+    assert {"over_root_mean", "view_by_head", "view_keys_values"} <= made
+
+    assert {name for name in made if registry.find(name) is None} - {"side_by_side"} <= set(MEANING)
+    assert set(registry.table) >= EACH

@@ -1,0 +1,212 @@
+"""Kinds of faults that a Program can have and still start and wait for all that it moves, each as mutants of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from attrs import evolve
+from helpers.mutants import bodies, ordered, placed, replaced
+
+from mks.dsl.model import ir as m
+from mks.dsl.model import ops as registry
+from mks.dsl.model.expressions import walk
+from mks.dsl.program import ir as p
+
+type Mutants = Iterator[p.Program]
+
+_MOVES = (p.Load, p.Loaded, p.Save, p.Saved, p.Start)
+
+
+def _with(program: p.Program, kind: str, thing: Any, **changed: Any) -> p.Program:
+    held = getattr(program, kind)
+    return evolve(program, **{kind: held | {thing.name: evolve(thing, **changed)}})
+
+
+def more_slots_than_room(program: p.Program) -> Mutants:
+    """A bank with one slot more than its buffer."""
+    for bank in program.banks.values():
+        yield _with(program, "banks", bank, slots=bank.slots + 1)
+
+
+def short_list(program: p.Program) -> Mutants:
+    """A list of chosen experts that is shorter than what may be chosen."""
+    for bank in program.banks.values():
+        yield _with(program, "banks", bank, most=bank.most - 1)
+        yield _with(program, "banks", bank, top=bank.top - 1)
+
+
+def more_experts(program: p.Program) -> Mutants:
+    """A bank of more experts than its array has, or of fewer."""
+    for bank in program.banks.values():
+        yield from (_with(program, "banks", bank, count=count) for count in (bank.count * 2, bank.count - 1))
+
+
+def bank_without_axes(program: p.Program) -> Mutants:
+    """A bank that is not shared out."""
+    for bank in program.banks.values():
+        if bank.axes:
+            yield _with(program, "banks", bank, axes=())
+
+
+def _caches(program: p.Program) -> list[p.Array]:
+    return [array for array in program.arrays.values() if array.kind == "cache"]
+
+
+def short_cache(program: p.Program) -> Mutants:
+    """A cache in HBM that is shorter than its tiles."""
+    for array in _caches(program):
+        *before, positions, width = array.shape
+        yield _with(program, "arrays", array, shape=(*before, positions - 128, width))
+
+
+def cache_of_another_type(program: p.Program) -> Mutants:
+    """A cache in HBM whose entries are of another type."""
+    for array in _caches(program):
+        yield _with(program, "arrays", array, dtype="f32" if array.dtype == "bf16" else "bf16")
+
+
+def keys_for_values(program: p.Program) -> Mutants:
+    """Keys and values exchanged: the caches, or the row's own entries."""
+    for ring in program.caches.values():
+        yield _with(program, "caches", ring, caches=ring.caches[::-1])
+        yield _with(program, "caches", ring, caches=ring.caches[::-1], buffers=ring.buffers[::-1])
+    for path, op in placed(program.body):
+        if isinstance(op, p.Attend):
+            yield replaced(program, path, (evolve(op, entries=op.entries[::-1]),))
+
+
+def narrow_gather(program: p.Program) -> Mutants:
+    """A gather that is narrower than its pieces."""
+    for made in program.exchanges.values():
+        if made.kind == "gather":
+            yield _with(program, "exchanges", made, width=made.width - 1)
+
+
+def piece_beyond(program: p.Program) -> Mutants:
+    """A piece that lies beyond its message, or beside its value."""
+    for made in program.exchanges.values():
+        if made.pieces:
+            *first, last = made.pieces
+            for start in (last.start + last.width, last.start + 1):
+                yield _with(program, "exchanges", made, pieces=(*first, evolve(last, start=start)))
+
+
+def read_beyond(program: p.Program) -> Mutants:
+    """A collective that reads beyond its value."""
+    for made in program.exchanges.values():
+        yield _with(program, "exchanges", made, first=made.first + 1)
+
+
+def wide_scatter(program: p.Program) -> Mutants:
+    """A sum that is left scattered, wider than its buffer."""
+    for made in program.exchanges.values():
+        if made.by == "scatter" and made.kind == "sum":
+            yield _with(program, "exchanges", made, width=made.width * 2)
+            yield _with(program, "exchanges", made, width=made.width + 128)
+
+
+def sum_over_fewer(program: p.Program) -> Mutants:
+    """A collective over some of the axes that it must be over."""
+    for made in program.exchanges.values():
+        if len(made.axes) > 1:
+            yield from (_with(program, "exchanges", made, axes=axes) for axes in (made.axes[:1], made.axes[1:]))
+
+
+def no_pairs(program: p.Program) -> Mutants:
+    """A sum in two levels over cores that are no pairs."""
+    for made in program.exchanges.values():
+        axes = made.axes[:1]
+        if made.kind == "sum" and len(made.axes) > 1 and not program.schedule.paired(axes):
+            yield _with(program, "exchanges", made, by="two_level", axes=axes)
+
+
+def view_beyond(program: p.Program) -> Mutants:
+    """A view that ends beyond its buffer, or begins before it."""
+    for name, view in program.views.items():
+        for start in (view.start + 2 * program.buffers[view.buffer].shape[-1], view.start - 1):
+            yield evolve(program, views=program.views | {name: evolve(view, start=start)})
+
+
+def doubled_share(program: p.Program) -> Mutants:
+    """A look-up or a choice of ids among twice as many."""
+    for path, op in placed(program.body):
+        if isinstance(op, p.Lookup | p.Greedy) and op.share is not None:
+            yield replaced(program, path, (evolve(op, share=2 * op.share),))
+
+
+def another_array(program: p.Program) -> Mutants:
+    """A copy that loads another array of the same shape."""
+    for copy in program.copies.values():
+        for other in program.arrays.values():
+            array = program.arrays.get(copy.array)
+            if array is not None and other is not array and (other.shape, other.dtype) == (array.shape, array.dtype):
+                yield _with(program, "copies", copy, array=other.name)
+
+
+def guarded(program: p.Program) -> Mutants:
+    """A value that is computed in some layers, and read in all."""
+    guard = next((static for static, values in program.scalars.items() if len(set(values)) > 1), None)
+    for path, op in placed(program.body) if guard is not None else ():
+        if isinstance(op, p.Compute | p.Put) and op.guard is None and len(path) > 1:
+            yield replaced(program, path, (evolve(op, guard=guard),))
+
+
+def stale_read(program: p.Program) -> Mutants:
+    """An element, or a carried value, that is set behind who reads it."""
+    carried = set(program.instance.model.steps[""].types)
+    for path, body in bodies(program):
+        for at, op in enumerate(body):
+            late = isinstance(op, p.Put) or (isinstance(op, p.Compute) and op.outputs[0] in carried)
+            if late and path and any(not isinstance(later, _MOVES) for later in body[at + 1 :]):
+                yield ordered(program, path, (*body[:at], *body[at + 1 :], op))
+
+
+def updated_twice(program: p.Program) -> Mutants:
+    """An update of a state that is done twice."""
+    for path, op in placed(program.body):
+        calls = [node for node in walk(op.node) if isinstance(node, m.Call)] if isinstance(op, p.Compute) else []
+        if any(row.updates for call in calls if (row := registry.find(call.op)) is not None):
+            yield replaced(program, path, (op, op))
+
+
+def _without(program: p.Program, kind: type) -> Mutants:
+    for path, op in placed(program.body):
+        if isinstance(op, kind):
+            yield replaced(program, path, ())
+
+
+def without_put(program: p.Program) -> Mutants:
+    """An element that is never set."""
+    yield from _without(program, p.Put)
+
+
+def without_emit(program: p.Program) -> Mutants:
+    """Logits that never leave, or of which no id is chosen."""
+    yield from _without(program, p.Emit)
+    yield from _without(program, p.Greedy)
+
+
+def without_save(program: p.Program) -> Mutants:
+    """A state or an entry that never leaves, nor is waited for."""
+    for name in program.outputs:
+        if name in program.copies:
+            yield evolve(program, body=_rid(program.body, name))
+
+
+def _rid(ops: tuple[p.Op, ...], copy: str) -> tuple[p.Op, ...]:
+    found: list[p.Op] = []
+    for op in ops:
+        if isinstance(op, p.Layers):
+            choices = (evolve(c, bodies=tuple((n, _rid(b, copy)) for n, b in c.bodies)) for c in op.choices)
+            found.append(evolve(op, choices=tuple(choices)))
+        elif not (isinstance(op, p.Save | p.Saved) and op.copy == copy):
+            found.append(op)
+    return tuple(found)
+
+
+KINDS: tuple[Callable[[p.Program], Mutants], ...] = (
+    more_slots_than_room, short_list, more_experts, bank_without_axes, short_cache, cache_of_another_type,
+    keys_for_values, narrow_gather, piece_beyond, read_beyond, wide_scatter, sum_over_fewer, no_pairs, view_beyond,
+    doubled_share, another_array, guarded, stale_read, updated_twice, without_put, without_emit, without_save,
+)  # fmt: skip
