@@ -53,7 +53,7 @@ def prove(program: p.Program) -> list[Diagnostic]:
 
 
 def prove_all(programs: Iterable[p.Program]) -> list[Diagnostic]:
-    """The same of several Programs. What depends on the order of ops alone is walked once for those that are alike."""
+    """The same of several Programs. Those that differ in rows only are walked once."""
     walked: list[tuple[object, ...]] = []
     found: list[Diagnostic] = []
     for program in programs:
@@ -64,20 +64,27 @@ def prove_all(programs: Iterable[p.Program]) -> list[Diagnostic]:
 
 
 def _bones(program: p.Program) -> tuple[object, ...]:
-    """All that the walks over a Program's ops depend on: the ops, and what is moved through how many slots."""
-    slots = [(copy.buffer, program.buffers[copy.buffer].shape[:1]) for copy in program.copies.values()
-             if copy.buffer in program.buffers]  # fmt: skip
+    """All of a Program that its walks depend on: everything but rows, and arrays, which `proof_reach` looks at."""
+    # Of what has slots, heads or elements before its rows, the columns; of a value all but its rows.
+    apart = {copy.buffer for copy in program.copies.values()} | {made for product in program.products.values()
+             if product.piece for made in (product.operand, product.result)}  # fmt: skip
+    apart |= {s.name for s in program.instance.model.states.values()}
+    buffers = {b.name: (b.dtype, b.place, b.shape[:: max(1, len(b.shape) - 1)] if b.name in apart else b.shape[1:])
+               for b in program.buffers.values()}  # fmt: skip
+    for name in apart & buffers.keys() - {copy.buffer for copy in program.copies.values()}:
+        dtype, place, shape = buffers[name]
+        buffers[name] = dtype, place, shape[-1:]
     banks = [evolve(bank, most=0) for bank in program.banks.values()]
-    places = {name: buffer.place for name, buffer in program.buffers.items()}
+    names = list(program.arrays), list(program.outputs)
     held = (program.body, program.views, program.rings, program.products, program.copies, program.caches,
             program.exchanges, program.turns)  # fmt: skip
-    return (id(program.schedule), id(program.instance), slots, banks, places, *held)
+    return (id(program.schedule), id(program.instance), banks, buffers, names, *held)
 
 
 def faults(program: p.Program, *, walk: bool = True) -> Iterator[Fault]:
     """What does not hold, the first fault of each resource; what a Program computes is asked where all else holds.
 
-    Without a `walk` the order of ops is not asked again.
+    Without a `walk` neither is asked again, nor the order of events.
     """
     ops = list(placed(program.body))
     first = [*_form(program), *thing_faults(program)]
@@ -86,10 +93,9 @@ def faults(program: p.Program, *, walk: bool = True) -> Iterator[Fault]:
     yield from first
     if first:
         return
-    moved = list(_orders(program, ops, touched)) if walk else []
-    yield from moved
-    if not moved:
-        yield from meaning_faults(program)
+    if walk:
+        moved = list(_orders(program, ops, touched))
+        yield from moved or meaning_faults(program)
 
 
 def _orders(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator[Fault]:

@@ -186,7 +186,7 @@ class Service:
         try:
             if len(text) > limit and (cut := _last_space(text[:limit])):
                 encode(text[:cut], most)
-            return tuple(encode(text, most))
+            return check_ids(encode(text, most), self.rules.vocab, param)
         except TooManyTokens as error:
             raise self._too_long(f"at least {error.count}", param) from None
 

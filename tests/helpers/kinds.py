@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from attrs import evolve
-from helpers.mutants import bodies, ordered, placed, replaced
+from helpers.mutants import Path, bodies, ordered, placed, replaced
 
 from mks.dsl.model import ir as m
 from mks.dsl.model import ops as registry
@@ -145,11 +145,25 @@ def another_array(program: p.Program) -> Mutants:
 
 
 def guarded(program: p.Program) -> Mutants:
-    """A value that is computed in some layers, and read in all."""
-    guard = next((static for static, values in program.scalars.items() if len(set(values)) > 1), None)
-    for path, op in placed(program.body) if guard is not None else ():
-        if isinstance(op, p.Compute | p.Put) and op.guard is None and len(path) > 1:
+    """A value that is computed in some of its layers, and read in all."""
+    for path, op in placed(program.body):
+        guard = _some_layers(program, path)
+        if isinstance(op, p.Compute | p.Put) and op.guard is None and guard is not None:
             yield replaced(program, path, (evolve(op, guard=guard),))
+
+
+def _some_layers(program: p.Program, path: Path) -> m.Static | None:
+    """A condition that holds in some layers of an op's part, and in others does not."""
+    if len(path) < 4:
+        return None
+    layers = program.body[path[0]]
+    assert isinstance(layers, p.Layers)
+    own = program.layers_of(layers.choices[path[1]].bodies[path[2]][0])
+    for static, values in program.scalars.items():
+        held = {bool(value) for layer, value in zip(program.layer_parts, values, strict=True) if layer in own}
+        if len(held) == 2:
+            return static
+    return None
 
 
 def stale_read(program: p.Program) -> Mutants:

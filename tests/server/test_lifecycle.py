@@ -142,7 +142,8 @@ def test_a_second_signal_ends_at_once() -> None:
     with child("--drain", "600", delay=0.5) as one:  # minutes of tokens
         ready(one)
         with httpx.stream("POST", one.url + "/v1/completions", json={**LONG, "stream": True}, timeout=120) as stream:
-            next(stream.iter_lines())
+            lines = stream.iter_lines()
+            next(lines)
             one.signal()
             wait_for(lambda: one.status() == "stopping")
             one.signal()

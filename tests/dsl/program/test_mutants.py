@@ -33,6 +33,8 @@ SURVIVE = {
 # What the proof refuses although no order of events goes wrong here.
 REFUSED = {
     r"E227: .* holds two things": "lowering gives each value a buffer; the proof does not ask when values are in use",
+    r"E228: .*its buffer is .*, and must be": "lowering gives each value a buffer, and its view lies in that one",
+    r"E228: .*(its slots|slots) is \d+, and must be": "a stream has the slots that the schedule says",
     r"E228: .*is refused room for \d+ slots": "so few layers and tiles do not reach the slot that is not there",
     r"E229: `trace ": "lowering lets a value leave where the definition has set it",
     r".*others of the same kinds": "with other layers of the same kinds it goes wrong",

@@ -31,6 +31,7 @@ EQUIVALENT = {
     r"buffers query of .*: dtype ": "the value has been rounded before",
     r".*operands of `(add|mul)` exchanged": "it is the same sum or product",
     r"views \S+ and \S+ exchanged": "packing lays a layer's small weights where their views say",
+    r".*: guard is ": "it holds in every layer that runs the part, else `test_kinds[guarded]` sees it",
     r"buffers m and operand of step.out exchanged": "they differ in their places, and the step has both",
 }
 
