@@ -277,7 +277,10 @@ def to_compile(b: int) -> list[Call]:
             for c in (256, 768, 32, 96)
             for dtype in (bf16, f32)
         ],
-        *[("causal_conv", {}, [("B", c), (n, c), ("B", n - 1, c, dtype)]) for c, n, dtype in [(96, 2, bf16), (256, 3, f32)]],
+        *[
+            ("causal_conv", {}, [("B", c), (n, c), ("B", n - 1, c, dtype)])
+            for c, n, dtype in [(96, 2, bf16), (256, 3, f32)]
+        ],
     ]  # fmt: skip
     return [(partial(ops.find(name), **scalars), kinds(b, *shapes)) for name, scalars, shapes in every]
 
