@@ -73,8 +73,10 @@ def _one_by_one(first: dict[str, Array], after: list[dict[str, Array]], position
     befores, afters = [first], []
     for number, position in enumerate(positions):
         left = dict(after[number])
-        for key in (key for key, axis in axes.items() if axis is not None and number + 1 < len(positions)):
-            at = (slice(None),) * (axes[key] + 2) + (position,)
+        for key, axis in axes.items():
+            if axis is None or number + 1 == len(positions):
+                continue
+            at = (slice(None),) * (axis + 2) + (position,)
             left[key] = befores[-1][key].copy()
             left[key][at] = after[number][key][at]
         afters.append(left)
