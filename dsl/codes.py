@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-_TITLE = re.compile(r"^# ([EW]\d{3}): (.+)$", re.MULTILINE)
+_TITLE = re.compile(r"^# ([ENW]\d{3}): (.+)$", re.MULTILINE)
 _FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 
 

@@ -24,7 +24,7 @@ class Label:
 class Diagnostic:
     """What is wrong (`message`), where (`primary`, `others`), which facts (`notes`) and what would help (`helps`).
 
-    The first letter of `code` is the severity: `E` stops, `W` does not.
+    The first letter of `code` is the severity: `E` stops, `W` does not, and `N` is no fault.
     """
 
     code: str
@@ -36,8 +36,8 @@ class Diagnostic:
 
     @property
     def severity(self) -> str:
-        """`error` or `warning`."""
-        return "warning" if self.code.startswith("W") else "error"
+        """`error`, `warning` or `note`."""
+        return {"W": "warning", "N": "note"}.get(self.code[:1], "error")
 
     @property
     def order(self) -> tuple[str, int, int, str, str]:
@@ -86,6 +86,13 @@ class Sink:
 def ordered(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Sorted by file, position and code, each once."""
     return tuple(sorted(dict.fromkeys(diagnostics), key=lambda d: d.order))
+
+
+def told(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """The same; notes only where there are no errors."""
+    found = ordered(diagnostics)
+    failed = any(d.severity == "error" for d in found)
+    return tuple(d for d in found if not failed or d.severity != "note")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> tuple[str, ...]:

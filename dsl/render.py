@@ -44,7 +44,7 @@ def style_for(stream: TextIO) -> Style:
 
 def render(diagnostic: Diagnostic, style: Style = PLAIN) -> str:
     """The headline, each place with its line and carets, notes and helps; ends without a newline."""
-    hue = style.warning if diagnostic.severity == "warning" else style.error
+    hue = {"warning": style.warning, "note": style.quiet}.get(diagnostic.severity, style.error)
     head = f"{hue}{diagnostic.severity}[{diagnostic.code}]{style.off}"
     lines = [f"{head}{style.bold}: {printable(diagnostic.message)}{style.off}"]
     places = _places(diagnostic)
@@ -61,18 +61,20 @@ def render(diagnostic: Diagnostic, style: Style = PLAIN) -> str:
 
 
 def render_all(diagnostics: Iterable[Diagnostic], style: Style = PLAIN) -> str:
-    """All of them with an empty line after each, and how many there were; nothing for none."""
+    """All of them with an empty line after each, and how many faults there were; nothing for none."""
     given = list(diagnostics)
     if not given:
         return ""
-    return "\n\n".join([*(render(d, style) for d in given), summary(given)]) + "\n"
+    faults = any(d.severity != "note" for d in given)
+    return "\n\n".join([*(render(d, style) for d in given), summary(given) if faults else ""]) + "\n" * faults
 
 
 def summary(diagnostics: Iterable[Diagnostic]) -> str:
-    """`2 errors, 1 warning`."""
+    """`2 errors, 1 warning`; `no errors, 1 note`."""
     found = [d.severity for d in diagnostics]
-    counts = [(found.count(kind), kind) for kind in ("error", "warning")]
-    return ", ".join(f"{n} {kind}{'s' * (n != 1)}" for n, kind in counts if n) or "no errors"
+    counts = [(found.count(kind), kind) for kind in ("error", "warning", "note")]
+    said = [f"{n} {kind}{'s' * (n != 1)}" for n, kind in counts if n]
+    return ", ".join(said if "error" in found or "warning" in found else ["no errors", *said])
 
 
 def as_json(diagnostic: Diagnostic) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 from attrs import define, field, frozen
 
@@ -14,6 +16,7 @@ from .faults import Faults
 from .fit import cut, global_cut, layouts, row_axis
 from .places import expand, runs
 from .stored import Checkpoint, Stored
+from .unread import Unread
 
 # What a weight's dtype can be read from without losing a bit, and what it can be rounded from.
 EXACT = {"f32": ("f32", "bf16", "f16"), "bf16": ("bf16",)}
@@ -24,11 +27,12 @@ _PLAUSIBLE = 1000
 
 
 def bind(
-    instance: Instance, checkpoint: Checkpoint, *, damaged: bool = False
+    instance: Instance, checkpoint: Checkpoint, *, damaged: bool = False, overridden: Collection[str] = ()
 ) -> tuple[Binding | None, list[Diagnostic]]:
-    """Places for all weights, or what is wrong, listed weight by weight; tensors that nothing names are left alone.
+    """Places for all weights, or what is wrong, listed weight by weight, and then the tensors that nothing reads.
 
     With `damaged`, tensors may be absent because their file could not be opened, which has been said already.
+    `overridden` are the sizes that were given by hand: they may leave layers out.
     """
     deepest = _most_layers(instance)
     # A config may say anything; layers are not counted out to see that it is wrong.
@@ -36,13 +40,16 @@ def bind(
         held = len(checkpoint.tensors)
         message = f"`{instance.model.name}` has {deepest} layers, and `{checkpoint.path}` holds {held} tensors"
         return None, [] if damaged else [Diagnostic("E420", message, Label(instance.model.span))]
-    work = _Work(instance, checkpoint, Faults(checkpoint, damaged))
+    work = _Work(instance, checkpoint, Faults(checkpoint, damaged), set(checkpoint.tensors))
     for weight in instance.model.weights.values():
         for layer in instance.owner_layers(weight.part) or ((None,) if weight.part is None else ()):
             work.place(weight, layer)
     work.check_ties()
     work.check_aliases()
     found = work.faults.diagnostics(instance.model, nothing=not work.sources)
+    if work.sources and not damaged:
+        unread = Unread(instance, checkpoint, work.unread, work.sources, work.faults.pointed, overridden)
+        found += unread.found()
     failed = any(d.severity == "error" for d in found)
     return (None if failed else Binding(instance, checkpoint, work.sources, work.aliases)), found
 
@@ -75,6 +82,7 @@ class _Work:
     instance: Instance
     checkpoint: Checkpoint
     faults: Faults
+    unread: set[str]
     sources: dict[Key, Source] = field(factory=dict)
     aliases: dict[Key, Key] = field(factory=dict)
     doubled: list[tuple[m.Weight, m.Alias]] = field(factory=list)
@@ -107,6 +115,7 @@ class _Work:
             names = [expand(n, layer, over) for n in (place.name, place.scale, place.global_scale) if n is not None]
             first = first or names[0]
             if any(name in tensors for name in names[0]):
+                self.unread.difference_update(name for group in names for name in group)
                 if all(name in tensors for group in names for name in group):
                     return _Chosen(place, tuple(run.axis for run in over), names)
                 incomplete = incomplete or names

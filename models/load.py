@@ -43,7 +43,7 @@ def load(
     binding = None
     # Without sizes, or with none from a damaged checkpoint's tensors, shapes would only repeat what was said.
     if instance is not None:
-        binding, more = bind(instance, checkpoint, damaged=damaged)
+        binding, more = bind(instance, checkpoint, damaged=damaged, overridden=overrides or ())
         found += more
     failed = any(d.severity == "error" for d in found)
     return (None if failed else binding), ordered(found)

@@ -1,11 +1,12 @@
-"""Reads a packed model: the definition at its sizes, and each core's arrays as memory maps."""
+"""Reads a packed model: the definition at its sizes, and each core's arrays as maps that are checked when taken."""
 
 from __future__ import annotations
 
-import json
-import zlib
+import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from attrs import field, frozen
@@ -20,22 +21,13 @@ from ..dsl.schedule.choose import choose_schedule
 from ..dsl.schedule.fits import check_shares
 from ..dsl.schedule.ir import Schedule
 from ..dsl.source import Source
-from ..dsl.text.files import read_regular
 from . import packed_layout as layout
-from .packed_layout import FORMAT, JOURNAL, KINDS, MANIFEST
+from .packed_check import check_texts, complete, damage, open_core
+from .packed_layout import JOURNAL, MANIFEST
 from .packed_manifest import overrides
-from .safetensors_file import SafeTensor, open_safetensors
+from .packed_said import AGAIN, check_kinds, packed_error, read_manifest
+from .safetensors_file import SafeTensor
 from .tapes import Array
-
-_CHUNK = 16 << 20
-_AGAIN = ("pack the checkpoint again",)
-
-# What a manifest says besides its format, as JSON holds it.
-_FIELDS: dict[str, type] = {
-    "mks": str, "name": str, "definition": str, "model": str, "schedule": str, "dtype": str, "sizes": dict,
-    "plain": list, "target": str, "topology": list, "mesh": dict, "cores": int, "layout": str, "checkpoint": str,
-    "arrays": dict, "files": list, "texts": list,
-}  # fmt: skip
 
 # Called with the bytes compared so far and in all.
 type Progress = Callable[[int, int], None]
@@ -61,8 +53,19 @@ class Packed:
         return sum(tensor.nbytes for one in self.tensors for tensor in one.values())
 
     def operand(self, name: str, core: int) -> Array:
-        """One of a core's operands: a read-only view of its file's map, which reads it when it is touched."""
+        """One of a core's operands, whose bytes have their checksums: a read-only view of its file's map.
+
+        Raises `MksError` (E432) where they have not.
+        """
+        wrong = self.damage(name, core)
+        if wrong is not None:
+            raise MksError([wrong])
         return self.tensors[core][name].array()
+
+    def damage(self, name: str, core: int) -> Diagnostic | None:
+        """Whether an operand has another checksum than the manifest says; reads all of it."""
+        file = self.manifest["files"][core]
+        return damage(self.folder / file["name"], self.tensors[core][name], file["arrays"][name])
 
     def arrays(self, core: int) -> dict[str, Array]:
         """All of a core's operands, in the order of its file."""
@@ -81,84 +84,51 @@ def open_packed(folder: str | Path) -> Packed:
     agree with its manifest, and what is wrong with a file by itself (E401, E403, E404, E406).
     """
     folder = Path(folder).expanduser()
-    said = _manifest(folder)
-    if type(said.get("format")) is not int or said["format"] != FORMAT:
-        message = f"`{folder}` has format {said.get('format')}; this version reads {FORMAT}"
-        raise _error("E431", message, helps=_AGAIN)
+    said = read_manifest(folder)
     try:
-        _check_kinds(said)
+        check_kinds(said)
         instance, schedule = _rebuilt(folder, said)
         plain = _weights(said["plain"], instance)
-        arrays = {name: (KINDS[a["dtype"]], tuple(a["shape"])) for name, a in said["arrays"].items()}
-        names = [layout.core_file(core) for core in range(schedule.cores)]
-        complete = [file["name"] for file in said["files"]] == names and all(
-            file["crc32"].keys() == arrays.keys() and all(type(crc) is int for crc in file["crc32"].values())
-            for file in said["files"]
-        )
+        arrays = {name: (a["dtype"], tuple(a["shape"])) for name, a in said["arrays"].items()}
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as e:
-        raise _error("E432", f"the manifest of `{folder}` is not whole", notes=(f"{type(e).__name__}: {e}",)) from None
+        raise _not_whole(folder, f"{type(e).__name__}: {e}") from None
     program = lower(schedule, instance, schedule.rows[0], plain)
     if layout.fingerprint(program) != said["layout"]:
         message = f"`{folder}` was packed for kernels that lay weights out in another way"
-        raise _error("E431", message, notes=(f"it was packed by mks {said.get('mks')}",), helps=_AGAIN)
-    expected = {a.name: (KINDS[a.dtype], a.shape) for a in layout.operands(program)}
-    if not complete or arrays != expected:
-        raise _error("E432", f"the manifest of `{folder}` is not whole", notes=("its arrays are not the schedule's",))
-    sink, tensors = Sink(), []
-    for name in names:
-        found = open_safetensors(folder / name, sink)
-        if found is not None and {n: (t.kind, t.shape) for n, t in found.items()} != expected:
-            sink.report("E432", f"`{folder / name}` does not hold what the manifest says")
-        tensors.append(found or {})
+        raise packed_error("E431", message, notes=(f"it was packed by mks {said.get('mks')}",), helps=AGAIN)
+    expected = layout.operands(program)
+    try:
+        whole = complete(said, expected, schedule.cores)
+    except (KeyError, TypeError, AttributeError) as e:
+        raise _not_whole(folder, f"{type(e).__name__}: {e}") from None
+    if not whole or arrays != {a.name: (a.dtype, a.shape) for a in expected}:
+        raise _not_whole(folder, "its arrays are not the schedule's")
+    sink = Sink()
+    check_texts(folder, said["texts"], sink)
+    tensors = tuple(open_core(folder / file["name"], expected, file["header"], sink) for file in said["files"])
     if sink.failed:
         raise MksError(sink.found)
-    return Packed(folder, said, instance, schedule, tuple(tensors), plain)
+    return Packed(folder, said, instance, schedule, tensors, plain)
 
 
 def verify(packed: Packed, progress: Progress | None = None) -> list[Diagnostic]:
-    """Read everything and compare it with the checksums (E432), a few megabytes at a time."""
-    sink, done = Sink(), 0
-    for file, tensors in zip(packed.manifest["files"], packed.tensors, strict=True):
-        for name, tensor in tensors.items():
-            value, data = 0, memoryview(tensor.array().reshape(-1)).cast("B")
-            for at in range(0, len(data), _CHUNK):
-                value = zlib.crc32(data[at : at + _CHUNK], value)
-                done += len(data[at : at + _CHUNK])
+    """Read everything and compare it with the checksums (E432), a thread for each core's file."""
+    done, lock = 0, Lock()
+
+    def one(core: int) -> list[Diagnostic]:
+        nonlocal done
+        found = []
+        for name, tensor in packed.tensors[core].items():
+            found.append(packed.damage(name, core))
+            tensor.release()
+            with lock:
+                done += tensor.nbytes
                 if progress is not None:
                     progress(done, packed.nbytes)
-            data.release()
-            tensor.release()
-            if value != file["crc32"][name]:
-                sink.report("E432", f"`{packed.folder / file['name']}` is damaged: `{name}` has another checksum",
-                            notes=(f"in the manifest {file['crc32'][name]}, in the file {value}",),
-                            helps=_AGAIN)  # fmt: skip
-    return sink.found
+        return [wrong for wrong in found if wrong is not None]
 
-
-def _manifest(folder: Path) -> dict[str, Any]:
-    try:
-        said = json.loads(read_regular(folder / MANIFEST))
-    except FileNotFoundError:
-        if (folder / JOURNAL).is_file():
-            helps = ("start `mks pack` again as before: it goes on where it stopped",)
-            raise _error("E430", f"`{folder}` is not finished", helps=helps) from None
-        helps = ("`mks pack MODEL --checkpoint DIR -o FOLDER` makes one",)
-        raise _error("E430", f"`{folder}` is no packed model", notes=(f"no `{MANIFEST}`",), helps=helps) from None
-    except OSError as e:
-        raise _error("E430", f"`{folder}` cannot be read: {e.strerror or e}") from None
-    except (ValueError, RecursionError) as e:
-        raise _error("E432", f"the manifest of `{folder}` is not JSON", notes=(str(e),)) from None
-    if not isinstance(said, dict):
-        raise _error("E432", f"the manifest of `{folder}` is not a JSON object")
-    return said
-
-
-def _check_kinds(said: dict[str, Any]) -> None:
-    """Raises `ValueError` or `KeyError` where a field is not what `mks pack` writes."""
-    wrong = [name for name, kind in _FIELDS.items() if type(said[name]) is not kind]
-    wrong += [name for name in ("plain", "texts") if name not in wrong and any(type(x) is not str for x in said[name])]
-    if wrong:
-        raise ValueError(f"wrong kinds: {', '.join(f'`{name}`' for name in wrong)}")
+    with ThreadPoolExecutor(min(len(packed.tensors), os.cpu_count() or 1)) as pool:
+        return [wrong for found in pool.map(one, range(len(packed.tensors))) for wrong in found]
 
 
 def _rebuilt(folder: Path, said: dict[str, Any]) -> tuple[Instance, Schedule]:
@@ -189,5 +159,5 @@ def _weights(names: Any, instance: Instance) -> frozenset[str]:
     return frozenset(names)
 
 
-def _error(code: str, message: str, *, notes: tuple[str, ...] = (), helps: tuple[str, ...] = ()) -> MksError:
-    return MksError([Diagnostic(code, message, notes=notes, helps=helps)])
+def _not_whole(folder: Path, note: str) -> MksError:
+    return packed_error("E432", f"the manifest of `{folder}` is not whole", notes=(note,))

@@ -19,7 +19,7 @@ from . import tapes
 from .operands import bank_block, bank_layers
 from .tapes import Array, Read
 
-FORMAT = 1  # raise it when folders change in a way that older readers do not see
+FORMAT = 2  # raise it when folders change in a way that older readers do not see
 MANIFEST = "manifest.json"
 JOURNAL = "journal"
 KINDS = {"int32": "i32", "f32": "f32"}

@@ -23,8 +23,10 @@ from ..dsl.text import syntax as s
 from ..dsl.text.files import read_source
 from ..dsl.text.parse import parse
 from ..dsl.version import version
+from . import checksums
 from . import packed_layout as layout
 from .binding import Binding
+from .checksums import checksum
 from .operands import plain
 from .packed_layout import Operand
 from .stored import Checkpoint
@@ -69,15 +71,17 @@ def describe(source: Source, schedule: Schedule, binding: Binding, program: Prog
 
 
 def manifest(
-    job: Job, program: Program, arrays: tuple[Operand, ...], sums: list[dict[str, int]], texts: tuple[str, ...]
+    job: Job, arrays: tuple[Operand, ...], header: bytes, sums: list[dict[str, list[str]]], texts: Mapping[str, bytes]
 ) -> dict[str, Any]:
-    """A finished folder's."""
+    """A finished folder's. Each core's file, which begins with `header`, stands for itself: a host may have a few."""
     return job.said | {
         "mks": version(),
+        "checksums": {"kind": checksums.KIND, "piece": checksums.PIECE},
         "arrays": {a.name: {"dtype": a.dtype, "shape": list(a.shape)} for a in arrays},
-        "files": [{"name": layout.core_file(core), "crc32": one} for core, one in enumerate(sums)],
-        "texts": list(texts),
-    }
+        "files": [{"name": layout.core_file(core), "header": checksum(header), "arrays": one}
+                  for core, one in enumerate(sums)],
+        "texts": {name: checksum(data) for name, data in texts.items()},
+    }  # fmt: skip
 
 
 def self_contained(source: Source, done: set[Path] | None = None) -> str:

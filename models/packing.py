@@ -8,10 +8,8 @@ without it a folder is unfinished.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
-import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -23,8 +21,10 @@ from attrs import field, frozen
 
 from ..dsl.diagnostics import Diagnostic, MksError
 from ..dsl.program.ir import Program
+from . import checksums
 from . import packed_layout as layout
 from .binding import Binding
+from .checksums import Running, sealed
 from .journal import Journal, Sums
 from .operands import Experts, stored
 from .packed_layout import MANIFEST, Piece
@@ -68,32 +68,55 @@ def _packed(job: Job, binding: Binding, program: Program, folder: Path, progress
     journal = Journal(folder)
     if journal.finished(job):
         return Summary(folder, cores, total, 0, True)
-    done, sums = journal.resume(job, size)
+    done, told = journal.resume(job, size)
     if not done:
         _check_room(folder, cores * size)
         journal.begin(job)
-        sums = [dict.fromkeys((a.name for a in arrays), 0) for _ in range(cores)]
     with ExitStack() as stack:
         files = [stack.enter_context(_open(folder / layout.core_file(core), first, size)) for core in range(cores)]
         pool = stack.enter_context(ThreadPoolExecutor(min(cores, os.cpu_count() or 1)))
-        writer = _Writer(binding, stored(binding), program, [file.fileno() for file in files], starts, sums, pool)
         units = [list(unit) for _, unit in groupby(layout.pieces(program), key=lambda piece: piece.layer)]
-        before = at = cores * sum(piece.nbytes for unit in units[:done] for piece in unit)
+        written = dict.fromkeys((a.name for a in arrays), 0)
+        for piece in (piece for unit in units[:done] for piece in unit):
+            written[piece.array] += piece.nbytes
+        sums = [_resumed(journal, one, file.fileno(), starts, written)
+                for one, file in zip(told or [{}] * cores, files, strict=True)]  # fmt: skip
+        writer = _Writer(binding, stored(binding), program, [file.fileno() for file in files], starts, sums, pool)
+        before = at = cores * sum(written.values())
         for unit in units[done:]:
             for piece in unit:
                 progress(at, total)
                 writer.write(piece)
                 at += cores * piece.nbytes
             list(pool.map(os.fdatasync, writer.files))
-            journal.add(sums)
+            journal.add(_lists(sums))
         progress(at, total)
+    for running in (running for one in sums for running in one.values()):
+        running.end()
     texts = text_files(binding.checkpoint)
     for name, data in texts.items():
         _store(folder / name, data)
-    said = manifest(job, program, arrays, sums, tuple(texts))
-    _store(folder / MANIFEST, (json.dumps(said, indent=1, ensure_ascii=False) + "\n").encode())
+    _store(folder / MANIFEST, sealed(manifest(job, arrays, first, _lists(sums), texts)))
     journal.end()
     return Summary(folder, cores, total, total - before, bool(done))
+
+
+def _resumed(
+    journal: Journal, told: dict[str, list[str]], file: int, starts: dict[str, int], written: dict[str, int]
+) -> dict[str, Running]:
+    """A core's checksums so far; of a piece of which only a part is written, that part is read again."""
+    found = {}
+    for name, nbytes in written.items():
+        found[name] = running = Running(list(told.get(name, ())))
+        whole = nbytes // checksums.PIECE * checksums.PIECE
+        if len(running.done) * checksums.PIECE != whole:
+            raise journal.torn()
+        running.add(memoryview(_get(file, nbytes - whole, starts[name] + whole)))
+    return found
+
+
+def _lists(sums: list[dict[str, Running]]) -> Sums:
+    return [{name: running.done for name, running in one.items()} for one in sums]
 
 
 @frozen
@@ -105,7 +128,7 @@ class _Writer:
     program: Program
     files: list[int]
     starts: dict[str, int]
-    sums: Sums
+    sums: list[dict[str, Running]]
     pool: ThreadPoolExecutor = field(repr=False)
 
     def write(self, piece: Piece) -> None:
@@ -116,12 +139,11 @@ class _Writer:
             held[weight, layer] = self.read(weight, layer)
 
         def one(core: int) -> None:
-            at, value = self.starts[piece.array] + piece.begin, self.sums[core][piece.array]
+            at, running = self.starts[piece.array] + piece.begin, self.sums[core][piece.array]
             for block in piece.blocks(lambda name, layer: held[name, layer], core):
                 data = memoryview(block).cast("B")
-                value = zlib.crc32(data, value)
+                running.add(data)
                 at += _put(self.files[core], data, at)
-            self.sums[core][piece.array] = value
 
         list(self.pool.map(one, range(len(self.files))))
         for (weight, layer), found in held.items():
@@ -137,6 +159,14 @@ def _put(file: int, data: memoryview, at: int) -> int:
     while done < len(data):
         done += os.pwrite(file, data[done:], at + done)
     return done
+
+
+def _get(file: int, nbytes: int, at: int) -> bytearray:
+    """Bytes of a file; fewer where it ends."""
+    found = bytearray()
+    while len(found) < nbytes and (read := os.pread(file, nbytes - len(found), at + len(found))):
+        found += read
+    return found
 
 
 def _open(path: Path, first: bytes, size: int) -> Any:

@@ -13,8 +13,8 @@ from ..dsl.model import ir as m
 from ..dsl.model.instance import Instance
 from .stored import Checkpoint, listed
 
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
 @frozen
@@ -28,7 +28,7 @@ class Run:
 
 def runs(place: m.Place, weight: m.Weight, instance: Instance, most: int) -> tuple[Run, ...]:
     """The axes that the place's name holds as `{size}`, outermost first; lengths end at `most`, if a config lies."""
-    words = set(_PLACEHOLDER.findall(place.name))
+    words = set(PLACEHOLDER.findall(place.name))
     texts = [(i, str(axis)) for i, axis in enumerate(weight.shape)]
     return tuple(Run(i, text, min(instance.length(weight.shape[i]), most)) for i, text in texts if text in words)
 
@@ -45,14 +45,23 @@ def expand(name: str, layer: int | None, over: tuple[Run, ...]) -> list[str]:
 @lru_cache(maxsize=1 << 16)
 def pattern(name: str) -> str:
     """A name with each placeholder and each number between points as `#`."""
-    return _NUMBER.sub("#", _PLACEHOLDER.sub("#", name))
+    return NUMBER.sub("#", PLACEHOLDER.sub("#", name))
+
+
+def numbers(name: str) -> list[int]:
+    """The numbers between points of a name, in the order of its pattern's `#`; a billion for larger ones."""
+    return [int(number) if len(number) < 10 else 10**9 for number in NUMBER.findall(name)]
 
 
 @define
 class Names:
-    """A checkpoint's names by pattern, for suggestions: a K3 checkpoint has 497 220 names and 60 patterns."""
+    """A checkpoint's names by pattern, for suggestions: a K3 checkpoint has 497 220 names and 60 patterns.
+
+    `pointed` are the patterns that were suggested.
+    """
 
     tensors: Collection[str]
+    pointed: set[str] = field(factory=set, init=False)
     _patterns: dict[str, str] | None = field(default=None, init=False)
 
     def _by_pattern(self) -> dict[str, str]:
@@ -75,7 +84,8 @@ class Names:
         if not found or pattern(name) in self._by_pattern():
             return ()
         best = found[0].split("`")[1]
-        numbers = iter(_NUMBER.findall(name))
+        self.pointed.add(best)
+        numbers = iter(NUMBER.findall(name))
         same = re.sub("#", lambda _: next(numbers, "#"), best)
         return (f"did you mean `{same if same in self.tensors else self._by_pattern()[best]}`?",)
 

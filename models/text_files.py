@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from ..dsl.diagnostics import Diagnostic, MksError
 from .packed_layout import JOURNAL, MANIFEST
@@ -21,8 +22,13 @@ def text_files(checkpoint: Checkpoint) -> dict[str, bytes]:
     """
     if checkpoint.path.suffix == ".gguf":
         return _from_gguf(checkpoint)
-    found = sorted({path for pattern in _KEPT for path in checkpoint.path.glob(pattern) if path.is_file()})
-    return {path.name: path.read_bytes() for path in found if path.name not in (MANIFEST, JOURNAL)}
+    return {path.name: path.read_bytes() for path in kept_files(checkpoint.path)}
+
+
+def kept_files(folder: Path) -> list[Path]:
+    """Those of a folder that a packed model keeps, or has."""
+    found = {path for pattern in _KEPT for path in folder.glob(pattern) if path.is_file()}
+    return sorted(path for path in found if path.name not in (MANIFEST, JOURNAL))
 
 
 def _from_gguf(checkpoint: Checkpoint) -> dict[str, bytes]:

@@ -1,11 +1,11 @@
 """Ops and definitions from another installed package."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from helpers import children
 
 PROJECT = """
 [build-system]
@@ -84,9 +84,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in (("__init__", INIT), ("ops", OPS), ("reference", REFERENCE)):
         (package / f"{name}.py").write_text(text)
     (package / "tiny.mks").write_text(DEFINITION)
-    subprocess.run(
+    children.run(
         [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "-t", str(target), "."],
-        cwd=source, check=True, timeout=120,
+        cwd=source, check=True, seconds=120,
     )  # fmt: skip
     return target
 
@@ -94,7 +94,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(site: Path | None, code: str) -> str:
     """The output of a child that sees the package, or does not."""
     environment = {"PATH": "/usr/bin:/bin", "JAX_PLATFORMS": "cpu"} | ({"PYTHONPATH": str(site)} if site else {})
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    done = children.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, seconds=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

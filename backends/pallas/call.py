@@ -11,9 +11,11 @@ import numpy as np
 from attrs import frozen
 from jax import lax
 from jax.experimental import pallas as pl
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.experimental.pallas import tpu as pltpu
 
 from ...dsl.program import ir as p
+from ...dsl.program.reads import read_arrays
 from ...dsl.program.work import collective, exchange_set
 from ..reference.rounding import DTYPES
 from . import blocks, collectives
@@ -113,8 +115,8 @@ def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: 
     scalars |= {f"tiles of {tile}": found for tile, found in lists.items()}
     columns = {"tokens": tokens[:, None], "positions": positions[:, None]}
     named = {name if name.startswith("tape") else f"array {name}": weights[name] for name in operands(program)}
-    # Latents too, of which none is read: XLA would turn round what no kernel takes, to write to it, and back again.
-    named |= {f"array {name}": held[name] for name in states(program)}
+    # Nothing that no op reads: of an operand that is not used a compiler has returned zeros from other ones' transfers.
+    named |= {f"array {name}": held[name] for name in states(program) if name in read_arrays(program)}
     if not flavour.interpret:
         named = {name: pltpu.with_memory_space_constraint(a, pltpu.HBM) for name, a in named.items()}
     out = {"output chosen": jax.ShapeDtypeStruct((program.rows, 1), jnp.int32)}
@@ -188,7 +190,12 @@ def commit(
     if kept:
         after |= _moved(kept, flavour, positions, new, held)
     caches = [name for name in states(program) if program.arrays[name].kind != "state"]
-    return after | {name: _written(held[name], new[f"entry {name}"], positions, program) for name in caches}
+    lies = Layout(major_to_minor=(0, 1, 2, 3, 4))
+    for name in caches:
+        found = _written(held[name], new[f"entry {name}"], positions, program)
+        # Left to itself XLA would write in another order of axes where layers and rows are few, and copy twice.
+        after[name] = found if flavour.interpret else with_layout_constraint(found, lies)
+    return after
 
 
 def _written(cache: jax.Array, entries: jax.Array, positions: jax.Array, program: p.Program) -> jax.Array:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
 
@@ -17,8 +18,6 @@ from .call import Flavour, operands, states
 from .failures import diagnose, explain_failure
 from .places import place_of
 from .sharded import arguments, jitted
-
-_HLO_TYPES = {"float32": "f32", "bfloat16": "bf16", "int32": "s32"}
 
 
 @frozen
@@ -41,7 +40,7 @@ def compile_step(program: p.Program) -> Step:
     if moved := copies(program, made.compiled.hlo):
         at = Label(program.schedule.span)
         raise MksError([
-            Diagnostic("E506", f"the compiled step copies {_named(program, move)} each time it runs", at,
+            Diagnostic("E506", f"the compiled step copies `{_name(move)}` each time it runs", at,
                        notes=(str(move), "this is a fault of mks, not of the definition"))
             for move in moved
         ])  # fmt: skip
@@ -80,26 +79,13 @@ def _whole_tracebacks() -> Iterator[None]:
 
 
 def copies(program: p.Program, text: str) -> tuple[hlo.Move, ...]:
-    """Moves of whole operands in compiled HLO: of their shapes, or as large as the smallest tape, table or cache."""
-    given = operands(program) | states(program)
-    shapes = set(map(_shape, given.values()))
-    large = {a.name for a in program.arrays.values() if a.kind in ("table", "cache", "bank")}
-    held = [a for name, a in given.items() if name.startswith("tape ") or name.removeprefix("array ") in large]
-    least = min((prod(a.shape) * a.dtype.itemsize for a in held), default=0)
-    return tuple(move for move in hlo.moves(text)
-                 if move.nbytes >= least or (move.array.dtype, _squeezed(move.array.shape)) in shapes)  # fmt: skip
+    """Moves of whole operands in compiled HLO: of the buffers that hold weights, states and caches."""
+    names = operands(program).keys() | states(program).keys()
+    moved = [move for move in hlo.moves(text) if _name(move) in names]
+    return tuple(move for move in moved if move.whole and prod(move.array.shape) >= prod(move.whole.shape))
 
 
-def _named(program: p.Program, move: hlo.Move) -> str:
-    """The operands that it may be."""
-    moved = move.array.dtype, _squeezed(move.array.shape)
-    names = [name for name, a in (operands(program) | states(program)).items() if _shape(a) == moved]
-    return " or ".join(f"`{name}`" for name in names) or "an operand"
-
-
-def _shape(array: jax.ShapeDtypeStruct) -> tuple[str, tuple[int, ...]]:
-    return _HLO_TYPES.get(array.dtype.name, array.dtype.name), _squeezed(array.shape)
-
-
-def _squeezed(shape: Iterable[int]) -> tuple[int, ...]:
-    return tuple(n for n in shape if n != 1)
+def _name(move: hlo.Move) -> str:
+    """The operand as a Program names it: the last key of JAX's name for an argument, `values[3]['mla.keys']`."""
+    found = re.search(r"\[\\?'(.*?)\\?'\]$", move.operand)
+    return found[1] if found else ""

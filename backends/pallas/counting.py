@@ -44,7 +44,7 @@ def count_step(program: p.Program, timeout: float = _TIMEOUT) -> Bundles | Diagn
 
 def _uncounted(program: p.Program, why: str) -> Diagnostic:
     return Diagnostic("W501", f"the bundles of `{program.schedule.name}` cannot be counted", notes=(why,),
-                      helps=("`--no-bundles` leaves them out",))  # fmt: skip
+                      helps=("without `--bundles` a step is compiled and not counted",))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from ...dsl.program import ir as p
-from ...dsl.program.tiles import WIDTH, Run
+from ...dsl.program.tiles import Run
 from ..reference.rounding import DTYPES
 from .core import Core
 from .ops.dot import dot as multiply
@@ -33,7 +33,7 @@ def dot(op: p.Dot, core: Core) -> None:
     for block in range(run.blocks):
         at = run.first + first + block * run.columns
         place = pl.ds(at if isinstance(at, int) else pl.multiple_of(at, run.columns), run.columns)
-        result[:, place] = _unfolded(_times(x, product, run, block, core), run)
+        result[:, place] = unfolded(_times(x, product, run, block, core), run)
 
 
 def _pieces(x: jax.Array, fold: int) -> jax.Array:
@@ -58,25 +58,34 @@ def _times(x: jax.Array, product: p.Product, run: Run, block: int, core: Core) -
     return reduce(add, found)
 
 
-def _unfolded(total: jax.Array, run: Run) -> jax.Array:
+def unfolded(total: jax.Array, run: Run) -> jax.Array:
     """Of every piece's rows the lanes that are its own, all pieces summed: `[B, columns]`.
 
-    What else was multiplied costs nothing: the unit's time is that of taking the tile in.
+    What else was multiplied costs nothing: the unit's time is that of taking the tile in. Only registers that have
+    lanes of a piece are read, so that what is alive at once is a few of them however many rows there are.
     """
     if run.fold == 1:
         return total
-    rows = total.shape[0] // run.fold
-    piece = lax.broadcasted_iota(jnp.int32, total.shape, 0) // rows
-    lane = lax.broadcasted_iota(jnp.int32, total.shape, 1)
-    own = (lane >= piece * run.columns) & (lane < (piece + 1) * run.columns)
-    kept = jnp.where(own, total, 0.0)
-    line = reduce(add, [kept[i * rows : (i + 1) * rows] for i in range(run.fold)])
-    width = WIDTH
+    rows, shared = total.shape[0] // run.fold, max(1, LANES // run.columns)  # pieces of one register's lanes
+    width = max(LANES, run.columns)
+    parts = []
+    for group in range(run.fold // shared):
+        lanes = total[:, group * width : (group + 1) * width]
+        pieces = [lanes[i * rows : (i + 1) * rows] for i in range(group * shared, (group + 1) * shared)]
+        parts.append(pieces[0] if shared == 1 else reduce(add, (_own(each, i, run) for i, each in enumerate(pieces))))
+    while len(parts) > 1:
+        parts = [one + two for one, two in zip(parts[: len(parts) // 2], parts[len(parts) // 2 :], strict=True)]
+    (line,) = parts
     while width > run.columns:
         width //= 2
-        whole = width % LANES == 0
-        line = line[:, :width] + line[:, width:] if whole else line + pltpu.roll(line, LANES - width, 1)
+        line = line + pltpu.roll(line, LANES - width, 1)
     return line[:, : run.columns]
+
+
+def _own(piece: jax.Array, number: int, run: Run) -> jax.Array:
+    """Zero but for the lanes of a register's piece of this number, `[B, 128]`."""
+    lane = lax.broadcasted_iota(jnp.int32, piece.shape, 1)
+    return jnp.where((lane >= number * run.columns) & (lane < (number + 1) * run.columns), piece, 0.0)
 
 
 def _by_head(product: p.Product, run: Run, operand: Any, result: Any, core: Core) -> None:
@@ -87,5 +96,5 @@ def _by_head(product: p.Product, run: Run, operand: Any, result: Any, core: Core
         exact = product.dtype == "f32"
         high = x if exact else x.astype(jnp.bfloat16).astype(jnp.float32)
         both = x if exact else jnp.concatenate([high, x - high])
-        total = _unfolded(_times(_pieces(both.astype(DTYPES[product.dtype]), run.fold), product, run, block, core), run)
+        total = unfolded(_times(_pieces(both.astype(DTYPES[product.dtype]), run.fold), product, run, block, core), run)
         result[head] = total if exact else total[: core.rows] + total[core.rows :]

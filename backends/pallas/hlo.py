@@ -13,7 +13,7 @@ MOVES = frozenset(
 )
 
 _INSTRUCTION = re.compile(r"^[ \t]*(?:ROOT )?%(\S+) = ", re.MULTILINE)
-_COMPUTATION = re.compile(r"^(?:ENTRY )?%(\S+) \(.*\{$", re.MULTILINE)
+_COMPUTATION = re.compile(r"^(ENTRY )?%(\S+) \(.*\{$", re.MULTILINE)
 _OPCODE = re.compile(r" ([a-z][a-z0-9-]*)\(")
 _ARRAY = re.compile(r"\b([a-z][a-z0-9]*)\[([\d,]*)\](?:\{([^}]*)\})?")
 _SPACE = re.compile(r"S\((\d+)\)")
@@ -21,6 +21,15 @@ _OPERAND = re.compile(r"%([^\s,()]+)")
 _USED = re.compile(r'"used_scoped_memory_configs":\[([^\]]*)\]')
 _VMEM = re.compile(r'"memory_space":"1","offset":"\d+","size":"(\d+)"')
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
+_PARAMETER = re.compile(r"parameter\((\d+)\)")
+_INDEX = re.compile(r"\bindex=(\d+)")
+_CALLED = re.compile(r"\b(?:calls|to_apply)=%([^\s,()]+)")
+_ALIASED = re.compile(r"\{([\d, ]*)\}: \((\d+), \{")
+
+# What is its first operand's buffer, or the same numbers elsewhere.
+_SAME = MOVES - {"concatenate"} | frozenset(
+    "bitcast copy-done slice-done dynamic-slice-done dynamic-update-slice optimization-barrier while".split()
+)
 
 
 @frozen
@@ -39,11 +48,16 @@ class Array:
 
 @frozen
 class Instruction:
-    """One instruction: `results` are the arrays of its type, in order; `source` is JAX's name of the operation."""
+    """One instruction: `results` are the arrays of its type, in order; `source` is JAX's name of the operation.
+
+    `root` is whether it is what its computation gives, `entry` whether that is where the program begins.
+    """
 
     name: str
     opcode: str
     computation: str
+    root: bool
+    entry: bool
     results: tuple[Array, ...]
     operands: tuple[str, ...]
     source: str
@@ -52,13 +66,18 @@ class Instruction:
 
 @frozen
 class Move:
-    """An array that XLA moves or rewrites, and where in the program."""
+    """An array that XLA moves or rewrites, and where in the program.
+
+    `operand` is JAX's name of the program's operand whose buffer it is, and `whole` that buffer as it was given.
+    """
 
     opcode: str
     array: Array
     computation: str
     name: str
     source: str
+    operand: str = ""
+    whole: Array | None = None
 
     @property
     def nbytes(self) -> int:
@@ -89,13 +108,13 @@ class Kernel:
 
 def instructions(text: str) -> tuple[Instruction, ...]:
     """All instructions of all computations, also those inside fusions and asynchronous calls."""
-    heads = [(m.start(), m[1]) for m in _COMPUTATION.finditer(text)]
+    heads = [(m.start(), m[2], m[1] is not None) for m in _COMPUTATION.finditer(text)]
     starts = [*_INSTRUCTION.finditer(text)]
     ends = [m.start() for m in starts[1:]] + [len(text)]
-    found, at, computation = [], 0, ""
+    found, at, computation, entry = [], 0, "", False
     for match, end in zip(starts, ends, strict=True):
         while at < len(heads) and heads[at][0] < match.start():
-            computation = heads[at][1]
+            _, computation, entry = heads[at]
             at += 1
         body = text[match.end() : end]
         opcode = _OPCODE.search(" " + body)
@@ -103,7 +122,7 @@ def instructions(text: str) -> tuple[Instruction, ...]:
             continue
         types, rest = body[: opcode.start()], body[opcode.end() - 1 :]
         source = _OP_NAME.search(rest)
-        found.append(Instruction(match[1], opcode[1], computation, _arrays(types),
+        found.append(Instruction(match[1], opcode[1], computation, "ROOT " in match[0], entry, _arrays(types),
                                  tuple(_OPERAND.findall(rest.partition(")")[0])), source[1] if source else "",
                                  body))  # fmt: skip
     return tuple(found)
@@ -111,11 +130,54 @@ def instructions(text: str) -> tuple[Instruction, ...]:
 
 def moves(text: str) -> tuple[Move, ...]:
     """Everything that is copied, transposed, converted or otherwise written anew as a whole, outside kernels."""
-    return tuple(
-        Move(each.opcode, each.results[0], each.computation, each.name, each.source)
-        for each in instructions(text)
-        if each.opcode in MOVES and each.results
-    )
+    found = instructions(text)
+    buffers, moved = _Buffers(found), []
+    for each in found:
+        if each.opcode in MOVES and each.results:
+            origin = buffers.origin(each.computation, each.operands[0]) if each.operands else None
+            name, whole = (origin.source, origin.results[0]) if origin is not None else ("", None)
+            moved.append(Move(each.opcode, each.results[0], each.computation, each.name, each.source, name, whole))
+    return tuple(moved)
+
+
+class _Buffers:
+    """Which operand of the program a value is, moved or not, updated or not."""
+
+    def __init__(self, found: tuple[Instruction, ...]) -> None:
+        self._defined = {(each.computation, each.name): each for each in found}
+        self._roots = {each.computation: each for each in found if each.root}
+        self._callers = {called: each for each in found for called in _CALLED.findall(each.text)}
+
+    def origin(self, computation: str, name: str, part: int | None = None) -> Instruction | None:
+        """The parameter, or `None` where the numbers are others; `part` of a tuple."""
+        each = self._defined.get((computation, name))
+        if each is None:
+            return None
+        if each.opcode == "parameter":
+            return each if each.entry else self._given(each, part)
+        if each.opcode == "get-tuple-element":
+            index = _INDEX.search(each.text)
+            return self.origin(computation, each.operands[0], int(index[1]) if index else None)
+        if each.opcode == "tuple" and part is not None:
+            return self.origin(computation, each.operands[part])
+        if each.opcode in ("fusion", "call"):
+            called = _CALLED.search(each.text)
+            root = self._roots.get(called[1]) if called else None
+            return self.origin(root.computation, root.name, part) if root is not None else None
+        if each.opcode == "custom-call":
+            aliased = {out: int(operand) for out, operand in _ALIASED.findall(each.text)}
+            operand = aliased.get("" if part is None else str(part))
+            return self.origin(computation, each.operands[operand]) if operand is not None else None
+        if each.opcode in _SAME and each.operands:
+            return self.origin(computation, each.operands[0], part if each.opcode == "while" else None)
+        return None
+
+    def _given(self, parameter: Instruction, part: int | None) -> Instruction | None:
+        """What a fused or called computation is given."""
+        caller, number = self._callers.get(parameter.computation), _PARAMETER.search(parameter.text)
+        if caller is None or number is None or int(number[1]) >= len(caller.operands):
+            return None
+        return self.origin(caller.computation, caller.operands[int(number[1])], part)
 
 
 def copies_at_least(text: str, nbytes: int) -> list[Move]:

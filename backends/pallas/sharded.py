@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,7 +19,7 @@ from ...dsl.program import ir as p
 from .call import Arrays, Flavour, operands, states, step
 from .sharing import of_value
 
-# What a core reads, by the names of `call.operands`, in the shape that they say.
+# What a core reads, by the names of `call.operands`, in the shape that they say; several threads ask at a time.
 type Operand = Callable[[str, int], np.ndarray[Any, Any]]
 type Step = Callable[[jax.Array, jax.Array, Arrays, Arrays], tuple[jax.Array, jax.Array, dict[str, jax.Array]]]
 
@@ -56,17 +59,20 @@ def layouts(program: p.Program, mesh: Mesh) -> dict[str, Format]:
 
 
 def placed(program: p.Program, mesh: Mesh, operand: Operand) -> dict[str, jax.Array]:
-    """What all cores read, each one's on its own device; every operand is asked for once."""
-    found: dict[str, jax.Array] = {}
-    for name, like in operands(program).items():
-        parts = []
-        for core, device in enumerate(mesh.devices.flat):
-            array = operand(name, core)
-            if array.shape != like.shape:
-                raise ValueError(f"`{name}` of core {core} is {list(array.shape)}; the kernel reads {list(like.shape)}")
-            parts.append(jax.device_put(array[None], device))
-        whole = (len(parts), *like.shape)
-        found[name] = jax.make_array_from_single_device_arrays(whole, by_core(program, mesh), parts)
+    """What all cores read, each one's on its own device; every operand is asked for once, each core's by a thread."""
+    devices, found = list(mesh.devices.flat), dict[str, jax.Array]()
+
+    def put(name: str, core: int) -> jax.Array:
+        array, like = operand(name, core), operands(program)[name]
+        if array.shape != like.shape:
+            raise ValueError(f"`{name}` of core {core} is {list(array.shape)}; the kernel reads {list(like.shape)}")
+        return jax.device_put(array[None], devices[core])
+
+    with ThreadPoolExecutor(min(len(devices), os.cpu_count() or 1)) as pool:
+        for name, like in operands(program).items():
+            parts = list(pool.map(partial(put, name), range(len(devices))))
+            whole = (len(parts), *like.shape)
+            found[name] = jax.make_array_from_single_device_arrays(whole, by_core(program, mesh), parts)
     return found
 
 

@@ -26,8 +26,8 @@ def memory(made: Prediction) -> Drawing:
     found, hue = bands(made, counted), hues(program)
     up = _HIGH / _most(counted)
     base = _TOP + _HIGH
-    head = (f"VMEM: {program.schedule.name} of {program.schedule.model.name}, {program.rows} "
-            f"row{'s' * (program.rows > 1)}")  # fmt: skip
+    head = (f"VMEM: {program.schedule.name} of {program.schedule.model.name}, "
+            f"{program.of.words}")  # fmt: skip
     where = f" in {counted.peak}" if counted.peak else ""
     has = f"{mib(counted.limit)} that a {program.schedule.target.name} has"
     total = f"{mib(counted.total)} at the peak{where}, of {has}"

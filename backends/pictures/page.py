@@ -47,7 +47,7 @@ def page(made: Prediction) -> str:
     """HTML, which asks nothing of anywhere else."""
     program, counted = made.program, bill(made.program)
     schedule = program.schedule
-    title = f"{schedule.name} of {schedule.model.name}, {program.rows} row{'s' * (program.rows > 1)}"
+    title = f"{schedule.name} of {schedule.model.name}, {program.of.words}"
     pictures = [memory(made), timeline(made)]
     parts = [
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',

@@ -23,7 +23,7 @@ def trace(made: Prediction, most: int = MOST) -> str:
     if left_out:
         found = sorted(found, key=lambda each: each[2].start - each[2].stop)[:most]
     found.sort(key=lambda each: (each[2].start, each[0]))
-    title = (f"{program.schedule.name} of {program.schedule.model.name}, {program.rows} rows at position "
+    title = (f"{program.schedule.name} of {program.schedule.model.name}, {program.of.words} at position "
              f"{made.position}, predicted")  # fmt: skip
     events = [_named("process_name", 0, title), *(
         said for number, lane in every

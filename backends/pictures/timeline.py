@@ -25,9 +25,9 @@ def timeline(made: Prediction) -> Drawing:
     """A panel for each kind of layer."""
     program, hue = made.program, hues(made.program)
     found, ran = lanes(made), places(made)
-    head = (f"Timeline: {program.schedule.name} of {program.schedule.model.name}, {program.rows} "
-            f"row{'s' * (program.rows > 1)} at position {made.position}")  # fmt: skip
-    step = f"{made.step * 1e3:.3f} ms a step, predicted; compute estimated by op"
+    head = (f"Timeline: {program.schedule.name} of {program.schedule.model.name}, "
+            f"{program.of.words} at position {made.position}")  # fmt: skip
+    step = f"{made.step * 1e3:.3f} ms a step, predicted; compute {made.compute}"
     body = [text(16, 26, head, "f-ink big"), text(16, 43, step, "f-soft"), *_legend(hue)]
     at = _TOP
     for window in windows(made):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from attrs import frozen
 
 from ...dsl.model import ir as m
@@ -48,6 +49,14 @@ class Room:
     def empty(self) -> Arrays:
         """All arrays, zero."""
         return {s.key: jnp.zeros(s.shape, DTYPES[s.dtype]) for found in self.stores.values() for s in found}
+
+    def random(self, generator: np.random.Generator) -> Arrays:
+        """All arrays with numbers between -1 and 1."""
+
+        def values(store: Store) -> jax.Array:
+            return jnp.asarray(generator.random(store.shape, np.float32) * 2 - 1, DTYPES[store.dtype])
+
+        return {s.key: values(s) for found in self.stores.values() for s in found}
 
     @property
     def bytes(self) -> int:

@@ -35,7 +35,7 @@ class Issue:
 
 @frozen
 class Await:
-    """The core waits for a transfer; `kind` is `tape`, `copy`, `cache`, `expert`, `row` or `output`."""
+    """The core waits for a transfer; `kind` is `tape`, `copy`, `cache`, `expert`, `row`, `output` or `commit`."""
 
     where: Where
     key: object

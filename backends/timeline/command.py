@@ -20,15 +20,16 @@ from .rewrite import rewrite
 from .tune import Tuned, tune
 
 ABOUT = """\
-Search for a schedule whose step is predicted to be faster: slots of rings, tiles of caches,
-points of prefetches, and how sums are completed. Whatever is kept fits by the bill and is
-proven free of races. The schedule goes to standard output; what gained, to standard error.
-How sums are completed and travel is numerics: read those lines before you use them.
+Search for a schedule whose step is predicted to be faster: a stream of what none carries,
+slots of rings, tiles of caches, points of prefetches, and how sums are completed. Whatever
+is kept fits by the bill and is proven free of races. The schedule goes to standard output;
+what gained, and what was tried, to standard error. How sums are completed and travel is
+numerics: read those lines before you use them.
 """
 EXAMPLES = """\
 examples:
-  mks tune models/qwen38.mks --schedule ironwood4
-  mks tune models/qwen38.mks --rows 1 --position 1024 --json
+  mks tune qwen38 --schedule ironwood4
+  mks tune qwen38 --rows 1 --position 1024 --json
 
 exit status: 0 fine, 1 errors, 2 wrong usage
 """
@@ -58,8 +59,8 @@ def main(argv: list[str]) -> int:
 
 def _tuned(args: argparse.Namespace, found: list[Diagnostic]) -> list[dict[str, Any]]:
     source = given(args.file)
-    if isinstance(source, Diagnostic):
-        found.append(source)
+    if isinstance(source, list):
+        found += source
         return []
     made = resolved(source, args, found)
     if made is None or any(d.severity == "error" for d in found):
@@ -95,6 +96,7 @@ def _one(
         "before_seconds": made.before,
         "after_seconds": made.after,
         "tried": made.tried,
+        "searched": [{"what": name, "made": many, "fitted": fitted} for name, many, fitted in made.searched],
         "kept": [{"text": kept.text, "seconds": kept.steps} for kept in made.kept],
         "text": block(source, definition, schedule, made.schedule),
     }
@@ -116,4 +118,9 @@ def _summary(made: Tuned) -> str:
     for n, step in made.after.items():
         steps = f"{made.before[n] * 1e3:.3f} -> {step * 1e3:.3f} ms"
         each.append(f"{n} row{'s' * (n > 1)}: {steps}, {1 - step / made.before[n]:.1%} less")
-    return f"predicted, {made.tried} schedules tried: {'; '.join(each)}"
+    lines = [f"predicted, {made.tried} schedules tried: {'; '.join(each)}"]
+    for name, many, fitted in made.searched:
+        kept = [kept.text for kept in made.kept if kept.text.startswith(name)]
+        fit = "" if fitted == many else f", {many - fitted} do not fit"
+        lines.append(f"  {name}: {many} tried{fit}; {f'kept {len(kept)}' if kept else 'none is faster'}")
+    return "\n".join(lines)

@@ -36,6 +36,7 @@ _ROUTE, _ROUTE_ROW = 500.0, 150.0
 _ATTEND, _ATTEND_ROW = 60.0, 30.0
 _ATTENDED = 256 * LANES  # numbers of a block of keys or values
 _EIGHT_HEADS = 36.0  # bundles of a tile of latents for each further eight heads of queries
+_LATENTS = 256 * (512 + 512 + LANES)  # numbers of such a tile: latents as keys and as values, common channels
 _HOME, _MERGED = 1.25, 1.0  # bundles for each register of a softmax: on its way to its core, and with the others
 
 
@@ -119,12 +120,28 @@ def route(program: p.Program, bank: p.Bank) -> float:
 
 
 def attend_tile(op: p.Attend, program: p.Program, machine: Machine) -> float:
-    """One tile of a cache: scores, the running softmax, the values' sum. Latents are keys and values."""
-    sizes = [prod(program.buffers[name].shape[1:]) for name in program.caches[op.ring].buffers]
+    """One tile of a cache: scores, the running softmax, the values' sum. Latents are keys and values.
+
+    Tokens of one sequence see it together; where positions are shared out, one after the other.
+    """
+    ring = program.caches[op.ring]
+    shapes = [program.buffers[name].shape[1:] for name in ring.buffers]
     latent = len(op.queries) > 1
-    numbers = sum(sizes) + (sizes[0] if latent else 0)
-    more = -(-program.buffers[op.queries[0]].shape[1] // SUBLANES) - 1 if latent else 0
-    return machine.attend.value * numbers / _ATTENDED + more * _EIGHT_HEADS
+    numbers = sum(map(prod, shapes)) + (prod(shapes[0]) if latent else 0)
+    once = machine.attend.value * numbers / _ATTENDED
+    heads, kv = program.buffers[op.queries[0]].shape[1], shapes[0][0]
+    if not program.consecutive:
+        return once + (_more(heads) * _EIGHT_HEADS if latent else 0)
+    if ring.axes:  # one token after the other
+        return program.rows * (once + _more(heads) * _EIGHT_HEADS)
+    # The tokens' heads stand together as those of one row.
+    each = _EIGHT_HEADS if latent else _EIGHT_HEADS * numbers / kv / _LATENTS
+    return once + kv * _more(heads // kv * program.rows) * each
+
+
+def _more(heads: int) -> int:
+    """Further eights of heads."""
+    return -(-heads // SUBLANES) - 1
 
 
 def attend_row(program: p.Program) -> float:

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain, count
 
 from attrs import evolve, frozen
 
 from ...dsl.diagnostics import MksError
+from ...dsl.model.facts import STEP
 from ...dsl.model.instance import Instance
 from ...dsl.program import ir as p
 from ...dsl.program.bill import bill
+from ...dsl.program.build import DIRECT
 from ...dsl.program.lower import lower
+from ...dsl.program.tiles import ROW_BYTES
 from ...dsl.schedule.blocks import longest_tile
-from ...dsl.schedule.ir import Point, Prefetch, Reduce, Schedule
+from ...dsl.schedule.ir import Fetch, Group, Point, Prefetch, Reduce, Schedule, Stream
 
 _TILES = (128, 256, 512, 1024, 2048)
 _SLOTS = (2, 3, 4, 6, 8)
+_RINGS = (4, 8, 16)
 _BY = ("direct", "scatter_gather", "two_level")
 _UNSAID = ("direct", "f32")
 
 
-type Choice = Callable[[Schedule], Iterator[Move]]
+@frozen
+class Choice:
+    """What can be chosen, as the text names it; `moves` are a schedule's alternatives, which exclude each other."""
+
+    name: str
+    moves: Callable[[Schedule], Iterator[Move]]
 
 
 @frozen
@@ -33,14 +43,19 @@ class Move:
 
 
 def choices(schedule: Schedule, instance: Instance, program: p.Program) -> list[Choice]:
-    """What can be chosen; each is a function from a schedule to its alternatives, which exclude each other."""
+    """All that can be chosen, what gains most first; `program` is one of the schedule as it was at first."""
     found: list[Choice] = []
-    for i in range(len(schedule.streams)):
-        found.append(partial(_streams, i, instance))
-    found += [partial(_reduce, name, program) for name in _sums(program)]
-    found += [partial(_cache, x.what) for x in schedule.prefetches if x.kind == "cache"]
-    found += [partial(_fetch, i) for i in range(len(schedule.fetches))]
-    found += [partial(_points, kind, part) for kind, part in _loads(program)]
+    if unstreamed(program):
+        found.append(Choice(f"stream {_free_name(schedule)}", partial(_stream, program)))
+    for i, stream in enumerate(schedule.streams):
+        found.append(Choice(f"stream {stream.name}", partial(_streams, i, instance)))
+    found += [Choice(f"reduce {name}", partial(_reduce, name, program)) for name in _sums(program)]
+    found += [Choice(f"prefetch {x.part}.cache", partial(_cache, x.part)) for x in program.caches.values()]
+    found += [Choice(f"fetch {x.part}.experts", partial(_fetch, x.part)) for x in program.banks.values()]
+    for kind, part in _loads(program):
+        found.append(
+            Choice(f"prefetch {part if kind == 'vectors' else f'{part}.{kind}'}", partial(_points, kind, part))
+        )
     return found
 
 
@@ -56,6 +71,35 @@ def fitting(schedule: Schedule, instance: Instance) -> dict[int, p.Program] | No
         if charged.total > charged.limit or charged.scalars > charged.smem_limit or charged.held > charged.hbm_limit:
             return None
     return found
+
+
+def unstreamed(program: p.Program) -> list[p.Product]:
+    """Products of which nothing moves the weights ahead."""
+    return [product for product in program.products.values() if product.ring == DIRECT]
+
+
+def _free_name(schedule: Schedule) -> str:
+    taken = {stream.name for stream in schedule.streams}
+    return next(name for name in chain(("dense",), (f"dense{i}" for i in count(2))) if name not in taken)
+
+
+def _stream(program: p.Program, schedule: Schedule) -> Iterator[Move]:
+    """One stream of all that none carries, in the order of use and fused as it is."""
+    carried = {w for stream in schedule.streams for _, groups in stream.lines for g in groups for w in g.weights}
+    products = [product for product in unstreamed(program) if not carried & set(product.weights)]
+    lines: dict[str, dict[tuple[str, ...], Group]] = {}
+    for product in products:
+        lines.setdefault(product.place, {})[product.weights] = Group(product.weights, schedule.span)
+    if not lines:
+        return
+    places = [*(part for part in schedule.model.parts if part in lines), *(x for x in lines if x == STEP)]
+    said = tuple((place, tuple(lines[place].values())) for place in places)
+    slot = ROW_BYTES * max(max(product.tiling.transfers) for product in products)
+    name, at = _free_name(schedule), schedule.span
+    for slots in _RINGS:
+        stream = Stream(name, slots, -(-slot // 1024) * 1024, said, at, at, at)
+        yield Move(f"stream {name}: all that is not streamed, slots = {slots}",
+                   evolve(schedule, streams=(*schedule.streams, stream)))  # fmt: skip
 
 
 def _streams(at: int, instance: Instance, schedule: Schedule) -> Iterator[Move]:
@@ -97,7 +141,12 @@ def _reduce(value: str, program: p.Program, schedule: Schedule) -> Iterator[Move
 
 
 def _cache(part: str, schedule: Schedule) -> Iterator[Move]:
-    at, line = next((i, x) for i, x in enumerate(schedule.prefetches) if (x.kind, x.what) == ("cache", part))
+    at = next((i for i, x in enumerate(schedule.prefetches) if (x.kind, x.what) == ("cache", part)), None)
+    if at is None:
+        point = Point("at", f"{part}.start", schedule.span)
+        at, line = len(schedule.prefetches), Prefetch("cache", part, (point,), None, None, schedule.span)
+    else:
+        line = schedule.prefetches[at]
     longest = longest_tile(schedule.context, schedule.ways(schedule.over_positions))
     for tile in _TILES:
         for slots in _SLOTS:
@@ -111,13 +160,12 @@ def _replaced(schedule: Schedule, at: int, line: Prefetch) -> Schedule:
     return evolve(schedule, prefetches=(*prefetches[:at], line, *prefetches[at + 1 :]))
 
 
-def _fetch(at: int, schedule: Schedule) -> Iterator[Move]:
-    line, fetches = schedule.fetches[at], schedule.fetches
+def _fetch(part: str, schedule: Schedule) -> Iterator[Move]:
+    now = {line.part: line for line in schedule.fetches}
     for slots in _SLOTS:
-        if slots != line.slots:
-            changed = evolve(line, slots=slots)
-            yield Move(f"fetch {line.part}.experts (slots = {slots})",
-                       evolve(schedule, fetches=(*fetches[:at], changed, *fetches[at + 1 :])))  # fmt: skip
+        if part not in now or slots != now[part].slots:
+            lines = now | {part: Fetch(part, slots, schedule.span)}
+            yield Move(f"fetch {part}.experts (slots = {slots})", evolve(schedule, fetches=tuple(lines.values())))
 
 
 def _loads(program: p.Program) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from math import prod
 
 from ...dsl.model import ir as m
 from ...dsl.program import ir as p
-from ...dsl.program.reads import fetched
+from ...dsl.program.reads import array_bytes, fetched, kept_after
 from ...dsl.program.tiles import ROW_BYTES
 from ...dsl.schedule.blocks import most
 from ...dsl.schedule.targets import BYTES
@@ -47,6 +47,8 @@ def copy(op: p.Load | p.Loaded | p.Save | p.Saved, state: State) -> Iterator[Act
         index, runs = _next(held, op.ahead, state)
     array = program.arrays.get(held.name) or program.outputs[held.name]
     size = prod(array.shape[1:]) * BYTES[array.dtype]
+    if isinstance(op, p.Load) and array.kind == "state":
+        size //= kept_after(program)
     key: object
     match op:
         case p.Load() if runs:
@@ -77,8 +79,8 @@ def _next(copy: p.Copy, ahead: bool, state: State) -> tuple[int, bool]:
 
 def tiles(op: p.StartTiles | p.Attend, state: State) -> Iterator[Action]:
     program, ring = state.program, state.program.caches[op.ring]
-    # On the core with most of the positions.
-    total = program.rows * -(-most(state.position, program.schedule.ways(ring.axes)) // ring.tile)
+    # On the core with most of the positions; tokens of one sequence attend to the same tiles.
+    total = program.of.sequences * -(-most(state.position, program.schedule.ways(ring.axes)) // ring.tile)
     sizes = [
         (cache, prod(program.buffers[b].shape[1:]) * BYTES[program.buffers[b].dtype])
         for cache, b in zip(ring.caches, ring.buffers, strict=True)
@@ -134,6 +136,15 @@ def experts(op: p.Fetch | p.Experts | p.Route, state: State, body: Walk) -> Iter
         if i + bank.slots < total:
             yield from start(i + bank.slots)
     state.loop = ""
+
+
+def commit(state: State) -> Iterator[Action]:
+    """After the kernel: new states, and those that are kept after each token, take the place of the old ones."""
+    states = [array for array in state.program.arrays.values() if array.kind == "state"]
+    if states:
+        where = state.where("commit")
+        yield Issue(where, "commit", 2 * sum(map(array_bytes, states)), "commit")
+        yield Await(where, "commit", "commit")
 
 
 def look_up(op: p.Lookup, state: State) -> Iterator[Action]:

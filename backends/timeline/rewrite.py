@@ -13,14 +13,17 @@ type _Edit = tuple[int, int, str]
 def rewrite(source: Source, declared: s.Schedule, old: Schedule, new: Schedule) -> str:
     """The whole file with `new` in the place of `old`, which `declared` is the text of, in canonical layout.
 
-    Only what a search changes is written: slots, tiles, points, and how sums are completed.
+    Only what a search changes is written: streams, slots, tiles, points, and how sums are completed.
     """
     edits: list[_Edit] = []
     added: list[str] = []
-    for stream in old.streams:
-        other = next(x for x in new.streams if x.name == stream.name)
-        edits += _slots(stream, other)
-    _fetches(declared, new, edits)
+    known = {stream.name: stream for stream in old.streams}
+    for stream in new.streams:
+        if stream.name in known:
+            edits += _slots(known[stream.name], stream)
+        else:
+            added += _stream(stream)
+    _fetches(declared, old, new, edits, added)
     _prefetches(declared, old, new, edits, added)
     _reduces(declared, old, new, edits, added)
     if added:
@@ -40,7 +43,19 @@ def _slots(old: Stream, new: Stream) -> list[_Edit]:
     return [(old.slots_span.start, old.slots_span.end, words.replace(str(old.slots), str(new.slots)))]
 
 
-def _fetches(declared: s.Schedule, new: Schedule, edits: list[_Edit]) -> None:
+def _stream(stream: Stream) -> list[str]:
+    """A stream that is new."""
+    lines = [f"stream {stream.name} {{", f"  slots = {stream.slots}", f"  slot = {stream.slot // 1024} KiB"]
+    for place, groups in stream.lines:
+        said = [", ".join(weight.removeprefix(f"{place}.") for weight in group.weights) for group in groups]
+        listed = ", ".join(f"({x})" if "," in x else x for x in said)
+        lines.append(f"  {place} : {listed}")
+    return [*lines, "}"]
+
+
+def _fetches(declared: s.Schedule, old: Schedule, new: Schedule, edits: list[_Edit], added: list[str]) -> None:
+    known = {line.part for line in old.fetches}
+    added += [_fetch(line) for line in new.fetches if line.part not in known]
     for item in declared.items:
         if isinstance(item, s.Fetch):
             part = item.what.text.partition(".")[0]

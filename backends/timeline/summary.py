@@ -167,8 +167,8 @@ def _stalls(trace: Trace) -> list[Stall]:
 
 
 def _tried(stall: Stall, actions: list[Action], trace: Trace, made: Machine) -> Stall:
-    """A tape's tiles cannot come earlier than HBM brings them, and nothing is saved there."""
-    if stall.kind == "tape":
+    """A tape's tiles cannot come earlier than HBM brings them, nor states move before the step is over."""
+    if stall.kind in ("tape", "commit"):
         return stall
     free = frozenset({(stall.place, stall.what)})
     waits = (Collect,) if stall.kind == "link" else (Await,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from attrs import frozen
@@ -30,13 +31,21 @@ class Kept:
 
 @frozen
 class Tuned:
-    """What was found: `before` and `after` are predicted steps by rows; `tried` counts simulated schedules."""
+    """What was found: `before` and `after` are predicted steps by rows; `tried` counts simulated schedules.
+
+    `searched` says of each choice, by its name, how many of its alternatives were made, and how many of them fitted.
+    """
 
     schedule: Schedule
     before: dict[int, float]
     after: dict[int, float]
     kept: tuple[Kept, ...]
-    tried: int
+    searched: tuple[tuple[str, int, int], ...]
+
+    @property
+    def tried(self) -> int:
+        """All that were simulated."""
+        return sum(fitted for _, _, fitted in self.searched)
 
 
 def tune(
@@ -56,16 +65,18 @@ def tune(
     programs = {n: lower_fitting(schedule, instance, n) for n in schedule.rows}
     before = best = steps(programs, chosen, at)
     kept: list[Kept] = []
-    tried = 0
+    made_of: Counter[str] = Counter()
+    fitted: Counter[str] = Counter()
     for _ in range(_ROUNDS):
         known = len(kept)
         for choice in choices(schedule, instance, programs[chosen[0]]):
             won: tuple[float, Move, dict[int, float]] | None = None
-            for move in choice(schedule):
+            for move in choice.moves(schedule):
+                made_of[choice.name] += 1
                 made = fitting(move.schedule, instance)
                 if made is None:
                     continue
-                tried += 1
+                fitted[choice.name] += 1
                 found = steps(made, chosen, at)
                 gain = 1 - sum(found[n] / best[n] for n in chosen) / len(chosen)
                 if gain > LEAST and (won is None or gain > won[0] + LEAST) and proven(made):
@@ -76,7 +87,8 @@ def tune(
                 say(f"{won[1].text}: {_said(best)}")
         if len(kept) == known:
             break
-    return Tuned(schedule, before, best, tuple(kept), tried)
+    searched = tuple((name, many, fitted[name]) for name, many in made_of.items())
+    return Tuned(schedule, before, best, tuple(kept), searched)
 
 
 def steps(programs: Mapping[int, p.Program], rows: tuple[int, ...], position: int) -> dict[int, float]:

@@ -42,6 +42,7 @@ def _all(state: State) -> Iterator[Action]:
             (name, rows) for name, _ in program.transfers(ring) for rows in program.products[name].tiling.transfers
         ]
     yield from _ops(program.body, state)
+    yield from moving.commit(state)
 
 
 def _ops(ops: tuple[p.Op, ...], state: State) -> Iterator[Action]:

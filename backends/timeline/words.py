@@ -11,7 +11,7 @@ from .summary import Prediction, Share, Stall
 
 _MOST = 12
 KINDS = {"tape": "the tape", "copy": "a copy", "cache": "a cache's tiles", "expert": "an expert", "row": "a row",
-          "output": "an output", "link": "messages"}  # fmt: skip
+          "output": "an output", "commit": "states that move to their places", "link": "messages"}  # fmt: skip
 
 LOOPS = {"tiles": "a cache's tile", "experts": "an expert"}
 
@@ -19,7 +19,7 @@ LOOPS = {"tiles": "a cache's tile", "experts": "an expert"}
 def words(made: Prediction) -> str:
     """The whole text, which ends without a newline; all times are predicted."""
     program = made.program
-    head = f"`{program.schedule.name}` of `{program.schedule.model.name}`, {program.rows} row{'s' * (program.rows > 1)}"
+    head = f"`{program.schedule.name}` of `{program.schedule.model.name}`, {program.of.words}"
     lines = [
         f"{head} at position {made.position}: {made.step * 1e3:.3f} ms a step, predicted; compute {made.compute}",
         f"  {made.bytes / 1e9:.3f} GB take {made.floor * 1e3:.3f} ms at {made.machine.hbm_rate.value / 1e12:.3g} TB/s: "

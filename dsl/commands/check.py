@@ -5,28 +5,33 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from ..diagnostics import Diagnostic, Label, Sink, did_you_mean, ordered
+from ..diagnostics import Diagnostic, Label, Sink, did_you_mean, told
 from ..render import as_json, render_all, style_for, summary
 from ..source import Source, Span
 from ..text.files import decode_source, read_source
 from .sizes import add_sizes
+from .tensors import compared
 
 if TYPE_CHECKING:
     from ..compile import Definition
     from ..model.instance import Instance
+    from ..program.lowered import Lowered
     from ..schedule.ir import Schedule
 
+FINDERS = "mks.finders"
 EXAMPLES = """\
 examples:
-  mks check models/kimi_k3.mks
-  mks check models/qwen38.mks --target tpu7x --json
-  mks check models/qwen38.mks --checkpoint ~/Qwen3.8-27B       # do the sizes agree?
-  mks check models/qwen38.mks --config config.json --adopt     # take the sizes from there
+  mks check kimi_k3
+  mks check tiny.mks --dtype f32
+  mks check qwen38 --target tpu7x --json
+  mks check qwen38 --checkpoint ~/Qwen3.8-27B       # do the sizes agree?
+  mks check qwen38 --config config.json --adopt     # take the sizes from there
   mks check tiny.mks --size layers=2 --size d=64
 
 exit status: 0 fine, 1 errors, 2 wrong usage
@@ -48,13 +53,22 @@ def main(argv: list[str]) -> int:
 
 def parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
     """Adds what every command takes that looks at a definition's schedules, and parses."""
-    parser.add_argument("file", metavar="FILE", help="a .mks file, or - for standard input")
+    parser.add_argument(
+        "file", metavar="FILE", help="a .mks file, a shipped definition's name, or - for standard input"
+    )
     parser.add_argument("--schedule", metavar="NAME", help="only this schedule")
     config = parser.add_mutually_exclusive_group()
-    config.add_argument("--checkpoint", metavar="DIR", type=Path, help="compare the sizes with DIR/config.json")
+    config.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        type=Path,
+        help="compare the sizes with DIR/config.json, and the weights with its tensors",
+    )
     config.add_argument("--config", metavar="JSON", type=Path, help="compare the sizes with this config")
     parser.add_argument("--adopt", action="store_true", help="take the sizes from the config instead of comparing")
     add_sizes(parser)
+    parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16", help="what the model's bf16 means "
+                        "(default: %(default)s)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args(argv)
     if args.adopt and args.config is None and args.checkpoint is None:
@@ -80,23 +94,44 @@ def check(args: argparse.Namespace) -> int:
     """Check, print, and return the exit status."""
     source = given(args.file)
     answer = Answer()
-    if isinstance(source, Diagnostic):
-        answer.found.append(source)
+    if isinstance(source, list):
+        answer.found += source
     else:
         examine(source, args, answer)
-    found = ordered(answer.found)
+    found = told(answer.found)
     if args.json:
         said = {"file": args.file, "diagnostics": [as_json(d) for d in found], "schedules": answer.schedules}
         print(json.dumps(said, indent=2))
         return answer.status
+    faults = [d for d in found if d.severity != "note"]
     print(render_all(found, style_for(sys.stdout)), end="")
-    print("\n\n".join([*answer.texts, *([] if found else [f"{args.file}: {summary(found)}"])]))
+    print("\n\n".join([*answer.texts, *([] if faults else [f"{args.file}: {summary(found)}"])]))
     return answer.status
 
 
-def given(file: str) -> Source | Diagnostic:
-    """The text of a file, or of standard input; or why it cannot be read."""
-    return decode_source("<stdin>", sys.stdin.buffer.read()) if file == "-" else read_source(file)
+def given(file: str) -> Source | list[Diagnostic]:
+    """The text of a file, of a definition that is known by name, or of standard input; or why it cannot be read."""
+    if file == "-":
+        read = decode_source("<stdin>", sys.stdin.buffer.read())
+    elif file.endswith(".mks") or Path(file).name != file or Path(file).is_file():
+        read = read_source(file)
+    else:
+        source, found = finder()(file)
+        return found if source is None else source
+    return [read] if isinstance(read, Diagnostic) else read
+
+
+def finder() -> Callable[[str], tuple[Source | None, list[Diagnostic]]]:
+    """What knows definitions by name belongs to another room, which this one does not import: it is found by name.
+
+    Raises OSError where the installation knows of none.
+    """
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=FINDERS):
+        found: Callable[[str], tuple[Source | None, list[Diagnostic]]] = point.load()
+        return found
+    raise OSError(f"nothing that finds definitions is installed: no entry point in `{FINDERS}`; install mks again")
 
 
 def examine(source: Source, args: argparse.Namespace, answer: Answer) -> None:
@@ -104,19 +139,22 @@ def examine(source: Source, args: argparse.Namespace, answer: Answer) -> None:
     made = resolved(source, args, answer.found)
     if made is None:
         return
+    from ..program.effects import check_program
+
     definition, instances = made
     for key in definition.own_schedules:
         schedule, instance = definition.schedules.get(key), instances.get(key[0])
         if schedule is None or instance is None:
             continue
         if args.schedule in (None, schedule.name) and args.target in (None, schedule.target.name):
-            resized = instance is not definition.instances[key[0]]
+            resized = instance.values != definition.instances[key[0]].values
             why = misfits(schedule, instance) if resized else []
             if why:
                 _inapplicable(schedule, why, answer)
                 continue
-            _report(schedule, instance, answer, args.compile)
-            _program(schedule, instance, resized, answer)
+            lowered = _report(schedule, instance, answer, args.compile)
+            # A line without effect is one only at the text's own sizes.
+            answer.found.extend(check_program(schedule, instance, lines=not resized, lowered=lowered))
     if answer.schedules or answer.status or not (args.schedule or args.target):
         return
     if args.schedule:
@@ -137,24 +175,33 @@ def resolved(source: Source, args: argparse.Namespace, found: list[Diagnostic]) 
         found.append(config)
         return None
     instances = dict(definition.instances)
-    if config is not None or args.size:
+    working = getattr(args, "dtype", "bf16")
+    if config is not None or args.size or working != "bf16":
         for name in set(definition.main) & set(instances):
-            _resize(name, instances, config, args, found)
+            _resize(name, instances, config, args, working, found)
     return definition, instances
 
 
 def _resize(
-    name: str, instances: dict[str, Instance], config: Any, args: argparse.Namespace, found: list[Diagnostic]
+    name: str,
+    instances: dict[str, Instance],
+    config: Any,
+    args: argparse.Namespace,
+    working: str,
+    found: list[Diagnostic],
 ) -> None:
     """Replace an instance by one at the sizes asked for; none where they do not fit."""
     from ..model.instantiate import instantiate
     from ..model.proofs import check_instance
 
     model = instances.pop(name).model
-    made, wrong = instantiate(model, config=config, overrides=args.size, adopt=args.adopt)
+    made, wrong = instantiate(model, config=config, overrides=args.size, adopt=args.adopt, working=working,
+                              adopting="--adopt")  # fmt: skip
     sink = Sink(wrong)
     if made is not None and check_instance(made, sink):
         instances[name] = made
+        if args.checkpoint is not None:
+            sink.found.extend(compared(made, args.checkpoint, args.size))
     found.extend(sink.found)
 
 
@@ -164,22 +211,20 @@ def _inapplicable(schedule: Schedule, why: list[str], answer: Answer) -> None:
     answer.schedules.append({"name": schedule.name, "model": schedule.model.name, "not_applicable": why})
 
 
-def _report(schedule: Schedule, instance: Instance, answer: Answer, compile_: bool) -> None:
-    """A schedule's figures."""
+def _report(schedule: Schedule, instance: Instance, answer: Answer, compile_: bool) -> Lowered:
+    """A schedule's figures; its Programs."""
+    from ..program.lowered import lower_all
     from ..report import report
-    from .compiled import compiled
 
-    sink = Sink(answer.found)
-    made = report.report(schedule, instance, sink, compiled(schedule, instance, answer.found) if compile_ else None)
+    lowered, measured = lower_all(schedule, instance), None
+    if compile_:
+        from .compiled import compiled
+
+        measured = compiled(schedule, lowered, answer.found)
+    made = report.report(schedule, instance, Sink(answer.found), measured, lowered)
     answer.texts.append(report.as_text(made))
     answer.schedules.append(report.as_json(made))
-
-
-def _program(schedule: Schedule, instance: Instance, resized: bool, answer: Answer) -> None:
-    """What lowering finds; a line without effect is one only at the text's own sizes."""
-    from ..program.effects import check_program
-
-    answer.found.extend(check_program(schedule, instance, lines=not resized))
+    return lowered
 
 
 def misfits(schedule: Schedule, instance: Instance) -> list[str]:
@@ -212,11 +257,17 @@ def _unsharded(
 def none_chosen(definition: Definition, file: str, *asked: str) -> Diagnostic:
     """E008: what was asked for, and what there is."""
     made = [definition.schedules.get(key) for key in definition.own_schedules]
-    known = [f"`{x.name}` for {x.target.name}, rows {', '.join(map(str, x.rows))}" for x in made if x is not None]
+    known = [f"`{x.name}` for {x.target.name}, rows {', '.join(map(str, x.rows))}{_spans(x)}"
+             for x in made if x is not None]  # fmt: skip
     if not known:
         return Diagnostic("E008", f"{file} has no schedule", notes=("`target` and `context` alone are a complete one",))
     notes = (f"schedules: {'; '.join(known)}",)
     return Diagnostic("E008", f"no schedule of {file} matches {' and '.join(f'`{x}`' for x in asked)}", notes=notes)
+
+
+def _spans(schedule: Schedule) -> str:
+    spans = [str(each.tokens) for each in schedule.passes if each.consecutive]
+    return f", span {', '.join(spans)}" if spans else ""
 
 
 def read_config(path: Path) -> dict[str, Any] | Diagnostic:

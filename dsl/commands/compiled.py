@@ -7,16 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ..diagnostics import Diagnostic, Label, MksError
-from ..model.instance import Instance
 from ..program.bill import BAND, Bill, bill, mib
-from ..program.lower import lower
-from ..schedule.ir import Schedule
+from ..program.lowered import Lowered
+from ..schedule.ir import Pass, Schedule
 
 GROUP = "mks.compilers"
 
 
-def compiled(schedule: Schedule, instance: Instance, found: list[Diagnostic]) -> dict[int, int | None]:
-    """VMEM in bytes by rows, as compiled; `None` where it does not fit. `found` grows by what stands in the way.
+def compiled(schedule: Schedule, lowered: Lowered, found: list[Diagnostic]) -> dict[Pass, int | None]:
+    """VMEM in bytes by pass, as compiled; `None` where it does not fit. `found` grows by what stands in the way.
 
     What the bill refuses is not tried.
     """
@@ -24,21 +23,17 @@ def compiled(schedule: Schedule, instance: Instance, found: list[Diagnostic]) ->
     if isinstance(measure, Diagnostic):
         found.append(measure)
         return {}
-    sizes: dict[int, int | None] = {}
-    for rows in schedule.rows:
-        try:
-            program = lower(schedule, instance, rows)
-        except MksError as e:
-            found += [d for d in e.diagnostics if d not in found]
-            return sizes
+    sizes: dict[Pass, int | None] = {}
+    found += [d for d in lowered.found if d not in found]
+    for each, program in lowered.programs.items():
         charged = bill(program)
         if charged.total > charged.limit * (1 + BAND):
             continue
-        print(f"compiling `{schedule.name}` for {schedule.target.name} at rows = {rows} …", file=sys.stderr, flush=True)
+        print(f"compiling `{schedule.name}` for {schedule.target.name} at {each} …", file=sys.stderr, flush=True)
         try:
-            sizes[rows] = measure(program).vmem
+            sizes[each] = measure(program).vmem
         except MksError as e:
-            sizes[rows] = None
+            sizes[each] = None
             found += [_too_large(schedule, charged, d) if charged.in_band and d.code == "E503" else d
                       for d in e.diagnostics]  # fmt: skip
     return sizes
@@ -55,6 +50,6 @@ def compiler() -> Callable[[Any], Any] | Diagnostic:
 
 
 def _too_large(schedule: Schedule, charged: Bill, said: Diagnostic) -> Diagnostic:
-    message = f"`{schedule.name}` does not fit at rows = {charged.rows}: compiled, it needs more VMEM than there is"
+    message = f"`{schedule.name}` does not fit at {charged.of}: compiled, it needs more VMEM than there is"
     notes = (f"bill: {mib(charged.total)} of {mib(charged.limit)}", *said.notes[:1])
     return Diagnostic("E301", message, Label(schedule.span), notes=notes)

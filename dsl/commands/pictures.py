@@ -59,5 +59,6 @@ def write(programs: Sequence[Program], args: argparse.Namespace) -> list[Path]:
 
 
 def _out(path: Path, program: Program, several: int) -> Path:
-    name = f"{path.stem}-{program.schedule.name}-{program.rows}{path.suffix}"
+    tokens = f"{'span' * program.consecutive}{program.rows}"
+    name = f"{path.stem}-{program.schedule.name}-{tokens}{path.suffix}"
     return path if several == 1 else path.with_name(name)

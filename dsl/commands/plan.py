@@ -18,24 +18,26 @@ if TYPE_CHECKING:
     from ..compile import Definition
     from ..model.instance import Instance
     from ..program.ir import Program
+    from ..schedule.ir import Pass, Schedule
 
 ABOUT = """\
-Print the Program of each schedule, for each number of rows: what a step reads and
-writes, buffers, rings and their tapes, products, collectives, and all that happens,
-in order. Bytes are exact, times predicted; both are those of one core. With --time, how
-long the step takes by a simulation of it, where the core waits and for what; computing
-takes the bundles that `mks compile` counted of the same Program, or else what is estimated
-by op. With --svg, --html or --trace, the same as files to look at; of several Programs,
+Print the Program of each schedule, for each number of rows or for one span: what a step
+reads and writes, buffers, rings and their tapes, products, collectives, and all that
+happens, in order. Bytes are exact, times predicted; both are those of one core. With
+--time, how long the step takes by a simulation of it, where the core waits and for what;
+computing takes the bundles that `mks compile --bundles` counted of the same Program, or
+else what is estimated by op. With --svg, --html or --trace, the same as files to look at; of several Programs,
 each has a file, with the schedule and the rows added to its name.
 """
 GROUP = "mks.timelines"
 EXAMPLES = """\
 examples:
-  mks plan models/qwen38.mks --rows 1
-  mks plan models/qwen38.mks --schedule ironwood4 --rows 8 --json
-  mks plan models/qwen38.mks --rows 1 --time --position 1024
-  mks plan models/smollm2.mks --size layers=2
-  mks plan models/kimi_k3.mks --rows 8 --svg kimi.svg --html kimi.html --trace kimi.json
+  mks plan qwen38 --rows 1
+  mks plan qwen38 --schedule ironwood4 --rows 8 --json
+  mks plan qwen38 --rows 1 --time --position 1024
+  mks plan qwen38 --span 8 --time
+  mks plan smollm2 --size layers=2
+  mks plan kimi_k3 --rows 8 --svg kimi.svg --html kimi.html --trace kimi.json
 
 exit status: 0 fine, 1 errors, 2 wrong usage
 """
@@ -49,7 +51,10 @@ def main(argv: list[str]) -> int:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--rows", metavar="N", type=count, help="only for so many sequences at once")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--rows", metavar="N", type=count, help="only for so many sequences at once")
+    which.add_argument("--span", metavar="N", type=count, help="a pass over N tokens of one sequence, one of the "
+                       "schedule's spans, instead of decode steps")  # fmt: skip
     parser.add_argument("--time", action="store_true", help="predict how long the step takes")
     add_pictures(parser)
     parser.add_argument("--position", metavar="N", type=natural, help="each row's earlier tokens, for times "
@@ -64,8 +69,8 @@ def plan(args: argparse.Namespace) -> int:
     """Lower, print, and return the exit status; diagnostics of the text go to the standard error stream."""
     source, found = given(args.file), []
     programs: list[Program] = []
-    if isinstance(source, Diagnostic):
-        found.append(source)
+    if isinstance(source, list):
+        found += source
     else:
         made = resolved(source, args, found)
         if made is not None and not _failed(found):
@@ -113,7 +118,7 @@ def lowered(
     """A Program for each schedule and number of rows that is asked for; `found` grows by what stands in the way."""
     from ..program.effects import idle_lines
     from ..program.lower import lower
-    from ..program.proof import prove
+    from ..program.proof import prove_all
 
     programs: list[Program] = []
     chosen = False
@@ -121,24 +126,31 @@ def lowered(
         schedule, instance = definition.schedules.get(key), instances.get(key[0])
         if schedule is None or instance is None or args.schedule not in (None, schedule.name):
             continue
-        rows = [n for n in schedule.rows if args.rows in (None, n)]
-        chosen = chosen or bool(rows)
-        resized = instance is not definition.instances[key[0]]
+        passes = wanted(schedule, args)
+        chosen = chosen or bool(passes)
+        resized = instance.values != definition.instances[key[0]].values
         if resized and (why := misfits(schedule, instance)):
             found.append(Diagnostic("E213", f"`{schedule.name}` is not applicable at these sizes", notes=tuple(why)))
             continue
         try:
-            made = [lower(schedule, instance, n) for n in rows]
+            made = [lower(schedule, instance, each.tokens, consecutive=each.consecutive) for each in passes]
         except MksError as e:
             found.extend(e.diagnostics)
             continue
-        found.extend(prove(made[-1]) if made else [])
+        found.extend(prove_all(made))
         found.extend(idle_lines(made[0]) if made and not resized else [])
         programs += made
     if not chosen and not _failed(found):
-        asked = (args.schedule, f"rows {args.rows}" if args.rows else None)
+        asked = (args.schedule, f"rows {args.rows}" if args.rows else None, f"span {args.span}" if args.span else None)
         found.append(none_chosen(definition, args.file, *(x for x in asked if x)))
     return programs
+
+
+def wanted(schedule: Schedule, args: argparse.Namespace) -> list[Pass]:
+    """The passes that are meant: of so many rows, of a span, or every decode step."""
+    if args.span is not None:
+        return [each for each in schedule.passes if each.consecutive and each.tokens == args.span]
+    return [each for each in schedule.passes if not each.consecutive and args.rows in (None, each.tokens)]
 
 
 def _failed(found: list[Diagnostic]) -> bool:

@@ -8,11 +8,11 @@ from pathlib import Path
 from attrs import frozen
 
 from ..compile import Definition, Reader, check_source
-from ..diagnostics import Diagnostic, MksError, Sink, ordered
+from ..diagnostics import Diagnostic, Sink, told
 from ..model.instance import Instance
 from ..program import ir as p
 from ..program.effects import check_program
-from ..program.lower import lower
+from ..program.lowered import Lowered, lower_all
 from ..report.report import ScheduleReport, report
 from ..schedule.ir import Schedule
 from ..source import Source
@@ -55,11 +55,16 @@ class Analysis:
         return found
 
     @cached_property
+    def _lowered(self) -> dict[tuple[str, str], Lowered]:
+        return {key: lower_all(*made) for key, made in self.made.items()}
+
+    @cached_property
     def _reported(self) -> tuple[dict[tuple[str, str], ScheduleReport], tuple[Diagnostic, ...]]:
         sink, reports = Sink(), {}
         for key, (schedule, instance) in self.made.items():
-            reports[key] = report(schedule, instance, sink)
-            sink.found.extend(check_program(schedule, instance, lines=True))
+            lowered = self._lowered[key]
+            reports[key] = report(schedule, instance, sink, lowered=lowered)
+            sink.found.extend(check_program(schedule, instance, lines=True, lowered=lowered))
         return reports, tuple(sink.found)
 
     @property
@@ -70,15 +75,10 @@ class Analysis:
     @cached_property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """All that `mks check` finds, with what lowering does."""
-        return ordered([*self.definition.diagnostics, *self._reported[1]])
+        return told([*self.definition.diagnostics, *self._reported[1]])
 
     @cached_property
     def programs(self) -> dict[tuple[str, str], p.Program]:
         """Each schedule's Program at its largest number of rows, where there is one."""
-        found = {}
-        for key, (schedule, instance) in self.made.items():
-            try:
-                found[key] = lower(schedule, instance, max(schedule.rows))
-            except MksError:
-                continue
-        return found
+        widest = {key: lowered.widest for key, lowered in self._lowered.items()}
+        return {key: program for key, program in widest.items() if program is not None}

@@ -48,6 +48,13 @@ def location(span: Span, unit: str) -> lsp.Location:
     return lsp.Location(uri_of(span.source), range_of(span, unit))
 
 
+_SEVERITIES = {
+    "error": lsp.DiagnosticSeverity.Error,
+    "warning": lsp.DiagnosticSeverity.Warning,
+    "note": lsp.DiagnosticSeverity.Information,
+}
+
+
 def diagnostic(given: Diagnostic, main: Source, use: Span | None, unit: str) -> lsp.Diagnostic:
     """One for the file `main`. What is wrong in a file that it uses stands at `use`, with the place as related."""
     primary, others = given.primary, list(given.others)
@@ -56,11 +63,10 @@ def diagnostic(given: Diagnostic, main: Source, use: Span | None, unit: str) -> 
         others.insert(0, Label(span, primary.text or "here"))
         span = use or Span(main, 0, 0)
     related = [lsp.DiagnosticRelatedInformation(location(x.span, unit), x.text or "see here") for x in others]
-    error = given.severity == "error"
     return lsp.Diagnostic(
         range_of(span, unit),
         _message(given),
-        lsp.DiagnosticSeverity.Error if error else lsp.DiagnosticSeverity.Warning,
+        _SEVERITIES[given.severity],
         given.code,
         lsp.CodeDescription(page) if (page := _page(given.code)) is not None else None,
         "mks",

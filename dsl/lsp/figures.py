@@ -35,20 +35,22 @@ def line_figures(item: s.ScheduleItem | s.StreamLine, stream: str, shares: Share
     found = list(_said(item, stream, shares, program))
     if report is not None:
         found += _bill(item.span, report)
-        if isinstance(item, s.Setting) and item.keyword == "rows":
-            for counts, charged in report.rows:
+        if isinstance(item, s.Setting) and item.keyword in ("rows", "span"):
+            for counts, charged in report.passes:
+                if counts.of.consecutive != (item.keyword == "span"):
+                    continue
                 read = took(counts.read_bytes, shares.schedule)
-                found.append(f"rows = {counts.rows}: reads {read}; VMEM {mib(charged.total)} of {mib(charged.limit)}")
+                found.append(f"{counts.of}: reads {read}; VMEM {mib(charged.total)} of {mib(charged.limit)}")
     return list(dict.fromkeys(found))
 
 
 def _bill(span: Span, report: ScheduleReport) -> Iterator[str]:
-    """The lines of the VMEM bill, at most rows, that this line of the text asks for."""
-    _, charged = max(report.rows, key=lambda each: each[1].rows)
+    """The lines of the largest VMEM bill that this line of the text asks for."""
+    charged = report.largest
     about = "about " if charged.estimated else ""
     for line in charged.lines:
         if line.span is not None and line.span.source is span.source and span.start <= line.span.start < span.end:
-            yield f"VMEM at rows = {charged.rows}: {line.name} {about}{mib(line.bytes)} ({line.why})"
+            yield f"VMEM at {charged.of}: {line.name} {about}{mib(line.bytes)} ({line.why})"
 
 
 def _said(item: s.ScheduleItem | s.StreamLine, stream: str, shares: Shares, program: p.Program | None) -> Iterator[str]:

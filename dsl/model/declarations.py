@@ -61,6 +61,19 @@ def check_values(world: World) -> None:
             world.used.add(name.text)
 
 
+def ignores(model: s.Model, world: World) -> tuple[m.Ignore, ...]:
+    """The patterns of all `ignore` lines, whose `{words}` are sizes or constants."""
+    found = [m.Ignore(text.value, text.span) for item in model.items if isinstance(item, s.Ignore)
+             for text in item.patterns]  # fmt: skip
+    for ignore in found:
+        for word in re.findall(r"\{([^{}]*)\}", ignore.pattern):
+            if word not in world.sizes and word not in world.damaged:
+                world.sink.report("E121", f"`{{{word}}}` stands for nothing here", ignore.span,
+                                  notes=("a size's or constant's value can stand here, and `*` for any text",),
+                                  helps=did_you_mean(word, world.sizes))  # fmt: skip
+    return tuple(found)
+
+
 def _shape(axes: tuple[s.Expr, ...], scope: Scope) -> Shape:
     shape = []
     for axis in axes:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from attrs import evolve
 
 from ..diagnostics import Label, did_you_mean
@@ -267,18 +270,18 @@ def _check_experts(body: Node, parameter: str, experts: Poly, scope: Scope) -> N
 
 def children(found: Node) -> tuple[Node, ...]:
     """The nodes right below one, in the order of the text."""
-    match found:
-        case m.Call():
-            return found.args
-        case m.Select():
-            return (found.then, found.other)
-        case m.Let():
-            return (*(value for _, value in found.bindings), found.body)
-        case m.Experts():
-            return (found.operand, found.routes, found.body)
-        case m.Slice():
-            return (found.base,)
-    return ()
+    below = _BELOW.get(type(found))
+    return () if below is None else below(found)
+
+
+# By a node's class: this is asked of each node many times over.
+_BELOW: dict[type, Callable[[Any], tuple[Node, ...]]] = {
+    m.Call: lambda call: call.args,
+    m.Select: lambda select: (select.then, select.other),
+    m.Let: lambda let: (*(value for _, value in let.bindings), let.body),
+    m.Experts: lambda experts: (experts.operand, experts.routes, experts.body),
+    m.Slice: lambda part: (part.base,),
+}
 
 
 def walk(found: Node) -> list[Node]:
@@ -287,5 +290,7 @@ def walk(found: Node) -> list[Node]:
     while pending:
         item = pending.pop()
         nodes.append(item)
-        pending.extend(reversed(children(item)))
+        below = _BELOW.get(type(item))
+        if below is not None:
+            pending.extend(reversed(below(item)))
     return nodes

@@ -42,6 +42,7 @@ class _Values:
     overrides: Mapping[str, Value]
     adopt: bool
     sink: Sink
+    adopting: str
     known: dict[str, Value] = field(factory=dict)
     open: list[str] = field(factory=list)
 
@@ -146,7 +147,7 @@ class _Values:
             elif isinstance(found, bool) or not isinstance(found, int | float) or found != mine:
                 self.sink.report(
                     "E410", f"the config says `{size.keys[0]}` = {found!r}; here `{size.name}` is {_show(mine)}",
-                    size.span, helps=("`--sizes config` takes the sizes from the config",))  # fmt: skip
+                    size.span, helps=(f"`{self.adopting}` takes the sizes from the config",))  # fmt: skip
         for declared in self.model.lists.values():
             if not declared.keys or declared.name in self.overrides:
                 continue
@@ -156,7 +157,7 @@ class _Values:
                 self.sink.report(
                     "E410", f"the config's `{declared.keys[0]}` is not what `{declared.name}` lists", declared.span,
                     notes=(f"config: {_numbers(found, declared.where)}", f"definition: {mine}"),
-                    helps=("`--sizes config` takes the sizes from the config",))  # fmt: skip
+                    helps=(f"`{self.adopting}` takes the sizes from the config",))  # fmt: skip
 
     def guard(self) -> None:
         """Report every `require` that the config does not meet."""
@@ -192,11 +193,12 @@ def _tidy(value: float) -> int | float:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53 else value
 
 
-def _numbers(found: Any, where: str | None) -> tuple[int, ...] | None:
+def _numbers(found: Any, where: str | int | float | None) -> tuple[int, ...] | None:
     if not isinstance(found, list | tuple):
         return None
     if where is not None:
-        return tuple(i for i, item in enumerate(found) if item == where)
+        alike = (lambda item: _both_numbers(item, where)) if not isinstance(where, str) else (lambda item: True)
+        return tuple(i for i, item in enumerate(found) if alike(item) and item == where)
     return tuple(found) if all(isinstance(x, int) and not isinstance(x, bool) for x in found) else None
 
 
@@ -207,14 +209,16 @@ def instantiate(
     overrides: Mapping[str, Value] | None = None,
     adopt: bool = False,
     working: str = "bf16",
+    adopting: str = "--sizes config",
 ) -> tuple[Instance | None, list[Diagnostic]]:
     """An instance, or what stands in its way.
 
     `overrides` win over everything. With `adopt` the config's values are taken, otherwise they must be the
-    definition's own. `require` guards are checked whenever there is a config.
+    definition's own; `adopting` is the option by which the command at hand adopts. `require` guards are checked
+    whenever there is a config.
     """
     sink = Sink()
-    values = _Values(model, config, overrides or {}, adopt, sink)
+    values = _Values(model, config, overrides or {}, adopt, sink, adopting)
     for name in overrides or {}:
         if name not in values:
             known = [*model.sizes, *model.lists]

@@ -214,7 +214,7 @@ class LayerList:
     name: str
     items: tuple[s.Expr, ...]
     keys: tuple[str, ...]
-    where: str | None
+    where: str | int | float | None
     span: Span
 
 
@@ -225,6 +225,14 @@ class Require:
     key: str
     value: s.Expr
     or_absent: bool
+    span: Span
+
+
+@frozen(repr=False)
+class Ignore:
+    """Names of tensors that are meant to be unread: `*` is any text, `{size}` a size's value."""
+
+    pattern: str
     span: Span
 
 
@@ -333,6 +341,7 @@ class Model:
     sizes: dict[str, Size]
     lists: dict[str, LayerList]
     requires: tuple[Require, ...]
+    ignores: tuple[Ignore, ...]
     weights: dict[str, Weight]
     states: dict[str, State]
     taps: dict[str, Taps]

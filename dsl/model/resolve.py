@@ -17,7 +17,7 @@ from .shapes import Atom, Poly
 
 def resolve(declared: s.Model, targets: dict[str, m.Model], damaged: frozenset[str], sink: Sink) -> m.Model:
     """The Model, as far as it goes; what is wrong goes to `sink`. `targets` are the models it may draft."""
-    world = World(sink, damaged)
+    world = World(sink, damaged, declared)
     top = Scope(world, None, inputs=frozenset({"token", "position"}))
     parts: dict[str, s.Part] = {}
     for item in declared.items:
@@ -53,7 +53,8 @@ def resolve(declared: s.Model, targets: dict[str, m.Model], damaged: frozenset[s
         declarations.unused(world)
     requires = tuple(m.Require(r.key.text, r.value, r.or_absent, r.span) for r in declared.items
                      if isinstance(r, s.Require))  # fmt: skip
-    return m.Model(declared.name.text, target, world.sizes, world.lists, requires, world.weights, world.states,
+    ignores = declarations.ignores(declared, world)
+    return m.Model(declared.name.text, target, world.sizes, world.lists, requires, ignores, world.weights, world.states,
                    world.taps, resolved, steps, declared.name.span)  # fmt: skip
 
 

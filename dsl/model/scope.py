@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from attrs import define, evolve, field
+from typing import Any
+
+from attrs import define, evolve, field, fields
 
 from ..diagnostics import Label, Sink, did_you_mean
 from ..source import Span
@@ -24,6 +26,7 @@ class World:
 
     sink: Sink
     damaged: frozenset[str]
+    declared: s.Model | None = None
     sizes: dict[str, m.Size] = field(factory=dict)
     lists: dict[str, m.LayerList] = field(factory=dict)
     functions: dict[str, s.Function] = field(factory=dict)
@@ -35,6 +38,20 @@ class World:
     told: set[str] = field(factory=set)
     fresh: int = 0
     expanded: int = 0
+
+    def uses(self, function: str) -> list[Span]:
+        """All calls of a function in the model's text."""
+        found: list[Span] = []
+        pending: list[Any] = [self.declared]
+        while pending:
+            item = pending.pop()
+            if isinstance(item, tuple):
+                pending += reversed(item)
+            elif hasattr(type(item), "__attrs_attrs__") and not isinstance(item, Span):
+                if isinstance(item, s.Call) and item.function.text == function:
+                    found.append(item.span)
+                pending += [getattr(item, each.name) for each in reversed(fields(type(item)))]
+        return found
 
     def declare(self, name: s.Name, kind: str, scope: str | None = None) -> bool:
         """Note a declaration; a second one of the same name is an error."""
@@ -143,7 +160,16 @@ class Scope:
         if name.text in world.functions:
             help_lines = (f"`{name.text}` is a function: call it with its arguments",)
         self.world.told.add(name.text)  # one cause, one error
+        if self.calls:  # whatever the arguments are, so that every use of the function has it
+            return evolve(self, calls=self._all_calls()).report(
+                "E101", f"unknown name `{name.text}`", name.span, helps=help_lines
+            )
         return self.report("E101", f"unknown name `{name.text}`", name.span, helps=help_lines)
+
+    def _all_calls(self) -> tuple[tuple[str, Span], ...]:
+        """Of each function that led here every call, outermost first."""
+        names = dict.fromkeys(name for name, _ in self.calls)
+        return tuple((name, span) for name in names for span in reversed(self.world.uses(name)))
 
     def fresh(self, name: str) -> str:
         """A name that no text can contain."""

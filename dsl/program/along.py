@@ -46,7 +46,7 @@ def cut_along(call: m.Call, frame: Frame) -> tuple[Cut, ...]:
 def whole_along(call: m.Call, frame: Frame) -> m.Call:
     """A call whose operands are complete, with what cores lack of the axes that it reads along brought together.
 
-    Raises `MksError` (E218) where that is not done.
+    Raises `MksError` (E219) where that is not done.
     """
     cut = cut_along(call, frame)
     if not cut:
@@ -58,7 +58,7 @@ def whole_along(call: m.Call, frame: Frame) -> m.Call:
 
 
 def refuse_along(call: m.Call, frame: Frame) -> None:
-    """For ops that nothing completes. Raises `MksError` (E218)."""
+    """For ops that nothing completes. Raises `MksError` (E219)."""
     for cut in cut_along(call, frame):
         raise refused(call, cut, frame)
 
@@ -71,7 +71,7 @@ def refused(call: m.Call, cut: Cut, frame: Frame) -> MksError:
     names = sorted({atom.name for atom in cut.axis.atoms} & schedule.shards.keys())
     said = f"`{call.op}` reads along an axis of `{cut.axis}`, which is shared out over {over}"
     return MksError([
-        Diagnostic("E218", said, Label(schedule.shards[names[0]].span), (here,),
+        Diagnostic("E219", said, Label(schedule.shards[names[0]].span), (here,),
                    (f"each of {schedule.ways(cut.axes)} cores has a share of it; {done}",),
                    (f"leave `{names[0]}` whole",))
     ])  # fmt: skip

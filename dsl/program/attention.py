@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..diagnostics import Diagnostic, Label, MksError
 from ..model import ir as m
 from ..model.ir import Node, Type
 from ..schedule.blocks import BLOCK, longest_tile, room
@@ -19,6 +20,7 @@ from .sums import complete
 ATTENDED = BLOCK
 # Caches that no schedule line prefetches go through so many slots of so many positions.
 TILE_TOKENS, TILE_SLOTS = ATTENDED, 2
+MOST_TILES = 1 << 16  # of a row: what a list of tiles tells apart
 
 
 def attend(call: m.Call, frame: Frame) -> Node:
@@ -112,8 +114,22 @@ def ring_of_tiles(states: list[m.State], call: m.Call, frame: Frame,
     for state, buffer in zip(states, buffers, strict=True):
         _, _, heads, _, width = array_of(build, state, made, "cache").shape
         build.buffer(buffer, (slots, heads, tile, width), build.dtype(state.type), "", state.span)
+    _check_tiles(made, build, said.span if said is not None else call.span)
     build.caches[ring] = made
     return ring, said
+
+
+def _check_tiles(ring: p.CacheRing, build: Build, span: Span) -> None:
+    """A list of tiles has a number of so many bits for each."""
+    if ring.tiles <= MOST_TILES:
+        return
+    schedule = build.schedule
+    most = MOST_TILES * ring.tile * max(1, schedule.ways(ring.axes))
+    longer = ring.tile * -(-ring.tiles // MOST_TILES)
+    raise MksError([Diagnostic(
+        "E218", f"`{schedule.name}` has {ring.tiles} tiles of {ring.tile} positions in a context of "
+        f"{schedule.context}; a list of tiles counts {MOST_TILES}", Label(span),
+        helps=(f"write `tile = {longer} tokens`, or a context of {most} at most",))])  # fmt: skip
 
 
 def array_of(build: Build, state: m.State, ring: p.CacheRing, kind: str) -> p.Array:

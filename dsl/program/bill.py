@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attrs import field, frozen
 
+from ..schedule.ir import Pass
 from ..schedule.targets import padded_bytes
 from ..source import Span
 from . import ir as p
@@ -47,6 +48,12 @@ class Bill:
     smem_limit: int
     hbm_limit: int
     estimated: bool = False
+    consecutive: bool = False
+
+    @property
+    def of(self) -> Pass:
+        """The pass that it is of."""
+        return Pass(self.rows, self.consecutive)
 
     @property
     def total(self) -> int:
@@ -86,7 +93,7 @@ def bill(program: p.Program) -> Bill:
     vmem = [*_buffers(program), *_rings(program), *_exchanges(program), _columns(program), spilled]
     return Bill(program.rows, _sorted(vmem), _sorted(_passing(program)), _sorted(_smem(program)),
                 tuple(_semaphores(program)), _sorted(_hbm(program)), int(target.vmem.value), int(target.smem.value),
-                int(target.hbm.value))  # fmt: skip
+                int(target.hbm.value), consecutive=program.consecutive)  # fmt: skip
 
 
 def _sorted(lines: list[Line]) -> tuple[Line, ...]:

@@ -8,26 +8,36 @@ from attrs import evolve, frozen
 
 from ..diagnostics import Diagnostic, Label, MksError
 from ..model.instance import Instance
+from ..schedule.blocks import longest_tile
 from ..schedule.ir import Prefetch, Reduce, Schedule
 from ..source import Span
 from . import ir as p
+from .attention import TILE_SLOTS, TILE_TOKENS
 from .lower import lower
+from .lowered import Lowered, lower_all
 from .partials import columns_of
-from .proof import prove
+from .proof import prove_all
 
 UNABLE = "E901"
 
 
-def check_program(schedule: Schedule, instance: Instance, lines: bool) -> list[Diagnostic]:
-    """What is wrong with a schedule's movement; with `lines`, those that change nothing too.
+def check_program(
+    schedule: Schedule, instance: Instance, lines: bool, lowered: Lowered | None = None
+) -> list[Diagnostic]:
+    """What is wrong with a schedule's movement in any of its passes; with `lines`, those that change nothing too.
 
-    What kernels cannot do yet is no error of the definition. All numbers of rows give the same answer.
+    What kernels cannot do yet is no error of the definition, and a note. Which lines change nothing, the number of
+    rows has no part in. `lowered` are the schedule's Programs, where they are there already.
     """
-    try:
-        program = lower(schedule, instance, max(schedule.rows))
-    except MksError as e:
-        return [d for d in e.diagnostics if d.code != UNABLE]
-    return [*prove(program), *(idle_lines(program) if lines else ())]
+    made = lowered or lower_all(schedule, instance)
+    found = [_unable(d) if d.code == UNABLE else d for d in made.found]
+    found += prove_all(made.programs.values())
+    return [*found, *(idle_lines(made.widest) if lines and made.widest is not None else ())]
+
+
+def _unable(found: Diagnostic) -> Diagnostic:
+    """The same as a note."""
+    return evolve(found, code="N901", notes=(*found.notes, "the reference runs it; plans and kernels refuse it"))
 
 
 def idle_lines(program: p.Program) -> list[Diagnostic]:
@@ -92,6 +102,9 @@ def _shows(line: _Line, program: p.Program) -> bool:
             if columns is not None:
                 return (by, wire) == ("scatter_gather", columns.wire)
             return made is not None and (by, wire) == (made.by, made.wire) != ("direct", "f32")
+        case Prefetch(kind="cache", what=part):
+            rings = [ring for ring in program.caches.values() if ring.part == part]
+            return any((ring.tile, ring.slots) != _unsaid(program.schedule, ring) for ring in rings)
         case Prefetch(kind="vectors" | "state" as kind, what=what):
             kinds = {array.name: array.kind for array in program.arrays.values()}
             return any(copy.slots > 1 and kinds.get(copy.name) == kind and what in ("vectors", copy.part)
@@ -99,10 +112,15 @@ def _shows(line: _Line, program: p.Program) -> bool:
     return False
 
 
+def _unsaid(schedule: Schedule, ring: p.CacheRing) -> tuple[int, int]:
+    """The tile and the slots that a ring has where nothing is said."""
+    return min(TILE_TOKENS, longest_tile(schedule.context, schedule.ways(ring.axes))), TILE_SLOTS
+
+
 def _same(program: p.Program, schedule: Schedule) -> bool:
     """Whether another schedule gives the same Program; one that cannot be lowered does not."""
     try:
-        other = lower(schedule, program.instance, program.rows)
+        other = lower(schedule, program.instance, program.rows, consecutive=program.consecutive)
     except MksError:
         return False
     return _content(program) == _content(other)

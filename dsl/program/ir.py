@@ -10,7 +10,7 @@ from attrs import field, frozen
 from ..model import ir as m
 from ..model.facts import STEP
 from ..model.instance import Instance
-from ..schedule.ir import Schedule
+from ..schedule.ir import Pass, Schedule
 from ..schedule.shares import Shares
 from ..source import Span
 from .things import Array, Bank, Buffer, CacheRing, Copy, Exchange, Expanded, Piece, Product, Ring, View
@@ -335,6 +335,11 @@ class Program:
         """The others."""
         whole = self.whole_scalars
         return tuple(static for static in self.scalars if static not in whole)
+
+    @property
+    def of(self) -> Pass:
+        """The pass that it makes."""
+        return Pass(self.rows, self.consecutive)
 
     @property
     def layer_parts(self) -> dict[int, tuple[str, ...]]:

@@ -17,14 +17,15 @@ from .vectors import vectors
 
 
 def lower(schedule: Schedule, instance: Instance, rows: int, plain: frozenset[str] = frozenset(), *,
-          consecutive: bool = False, traced: bool = False) -> p.Program:  # fmt: skip
+          consecutive: bool = False, traced: bool = False, shares: Shares | None = None) -> p.Program:  # fmt: skip
     """The decode step of a model as one core runs it. Raises `MksError` where a schedule's line cannot be kept.
 
     `plain` names weights that are held as plain numbers, whatever codec the definition has for them. With `consecutive`
     the rows are tokens of one sequence, one after the other, and states are kept as they are after each.
-    One that is `traced` also gives what each run of a part leaves behind, as `trace` says.
+    One that is `traced` also gives what each run of a part leaves behind, as `trace` says. `shares` are those of the
+    schedule and the instance, where they are there already.
     """
-    shares = Shares(schedule, instance)
+    shares = shares or Shares(schedule, instance)
     build = Build(schedule, shares, shares.facts, rows, plain, consecutive)
     step = instance.model.steps.get("")
     if step is None:

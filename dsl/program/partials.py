@@ -6,7 +6,7 @@ from ..model import ir as m
 from ..model.ir import Node, Type
 from ..model.shapes import Poly
 from ..text import syntax as s
-from .build import LANES, cannot
+from .build import LANES, cannot, layer_scalar
 from .frame import Frame
 
 
@@ -41,6 +41,8 @@ def squares(norm: m.Call) -> Node:
 def normed(value: Node, squares: Node, norm: m.Call, type_: Type, frame: Frame) -> Node:
     """A sum over the root of a mean whose squares have come."""
     count = number(frame.build.shares.instance.length(norm.type.shape[-1]), norm)
+    for _, static in norm.options:
+        layer_scalar(frame.build, static)
     return m.Call("over_root_mean", (value, squares), (*norm.options, ("count", count)), (type_,), norm.span)
 
 

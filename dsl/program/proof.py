@@ -16,8 +16,10 @@ backend's own argument holds, see `backends/pallas/collectives.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
+
+from attrs import evolve
 
 from ..diagnostics import Diagnostic, ordered
 from ..model.facts import STEP
@@ -40,16 +42,75 @@ def prove(program: p.Program) -> list[Diagnostic]:
     return list(ordered(diagnostic(program, fault) for fault in faults(program)))
 
 
+def prove_all(programs: Iterable[p.Program]) -> list[Diagnostic]:
+    """The same of several Programs. The walks over those that differ in shapes only are made once."""
+    walked: list[p.Program] = []
+    found: list[Diagnostic] = []
+    for program in programs:
+        form = list(_form(program))
+        said = [*form, *(() if form else rooms(program))]
+        bones = _bones(program)
+        if not form and not any(_alike(bones, other) for other in walked):
+            walked.append(bones)
+            said += _walks(bones)
+        found += [diagnostic(program, fault) for fault in said]
+    return list(ordered(found))
+
+
 def faults(program: p.Program) -> Iterator[Fault]:
     """What does not hold, the first fault of each resource."""
     form = list(_form(program))
     yield from form
-    if form:
-        return
+    if not form:
+        yield from rooms(program)
+        yield from _walks(_bones(program))
+
+
+def _bones(program: p.Program) -> p.Program:
+    """A Program without what the number of rows changes, so that no walk can depend on it.
+
+    Of buffers there are the slots, where copies have some; arrays and outputs have no shapes.
+    """
+    slotted = {copy.buffer for copy in program.copies.values()}
+    return evolve(
+        program,
+        rows=0,
+        consecutive=False,
+        buffers={b.name: evolve(b, shape=b.shape[: b.name in slotted]) for b in program.buffers.values()},
+        banks={bank.name: evolve(bank, most=0) for bank in program.banks.values()},
+        arrays={array.name: evolve(array, shape=()) for array in program.arrays.values()},
+        outputs={array.name: evolve(array, shape=()) for array in program.outputs.values()},
+    )
+
+
+def _alike(one: p.Program, other: p.Program) -> bool:
+    """Whether walks over both find the same: all else is that of one schedule."""
+    if one.schedule is not other.schedule or one.instance is not other.instance:
+        return False
+    return all(
+        getattr(one, name) == getattr(other, name)
+        for name in (
+            "body",
+            "buffers",
+            "views",
+            "rings",
+            "products",
+            "copies",
+            "caches",
+            "banks",
+            "exchanges",
+            "turns",
+            "arrays",
+            "outputs",
+        )
+    )
+
+
+def _walks(program: p.Program) -> Iterator[Fault]:
+    """What does not hold along the layers."""
     table = layers(program)
     ops = list(placed(program.body))
     touched: Touched = {(id(op), place): touches(op, place, program) for op, place in ops}
-    yield from rooms(program)
     yield from shared(program, ops, touched)
     yield from _rings(program, table)
     yield from _copies(program, table, touched)

@@ -87,7 +87,7 @@ def reads(program: p.Program) -> tuple[Moved, ...]:
         Moved("padding of experts", round(sum(_experts(program, bank, padding=True) for bank in banks))),
         Moved("vectors", kept(arrays, "vectors")),
         Moved("rows of tables", sum(program.rows * times * array_bytes(a) // a.shape[0] for a, times in looked_up)),
-        Moved("states", kept(arrays, "state")),
+        Moved("states", kept(arrays, "state") // kept_after(program)),
         Moved("caches", caches - unused),
         Moved("padding of caches", unused),
     )
@@ -104,6 +104,11 @@ def writes(program: p.Program) -> tuple[Moved, ...]:
     kinds = {"states": "state", "entries of caches": "entry", "logits": "logits"}
     found = (Moved(name, kept(program.outputs, kind)) for name, kind in kinds.items())
     return tuple(line for line in found if line.bytes)
+
+
+def kept_after(program: p.Program) -> int:
+    """Of consecutive tokens a state is kept after each, and read after one of them."""
+    return program.rows if program.consecutive else 1
 
 
 def kept(arrays: dict[str, p.Array], kind: str) -> int:
@@ -127,6 +132,14 @@ def _entry_width(program: p.Program, cache: str) -> int:
         if ring.expanded is not None and cache in ring.caches:
             return (ring.expanded.key, ring.expanded.value)[ring.caches.index(cache)]
     return program.shares.shape(program.instance.model.states[cache].type.shape)[-1]
+
+
+def read_arrays(program: p.Program) -> frozenset[str]:
+    """The arrays in HBM that a step reads by their names; latents of which expanded keys were made are not among them."""
+    found = {program.copies[op.copy].array for op, _ in runs(program) if isinstance(op, p.Load)}
+    found |= {op.table for op, _ in runs(program) if isinstance(op, p.Lookup)}
+    found |= {bank.array for bank in program.banks.values()}
+    return frozenset(found | {name for ring in program.caches.values() for name in ring.caches})
 
 
 def runs(program: p.Program) -> list[tuple[p.Op, int]]:

@@ -53,10 +53,9 @@ def _title(program: p.Program) -> str:
     schedule = program.schedule
     mesh = ", ".join(f"{axis} = {length}" for axis, length in schedule.mesh)
     cores = f"one of {schedule.cores} cores ({mesh})" if schedule.cores > 1 else "one core"
-    rows = f"{program.rows} row{'s' * (program.rows > 1)}"
     shape = "x".join(map(str, schedule.topology))
     head = f"program `{schedule.name}` of `{schedule.model.name}`"
-    return f"{head}: {rows}, {schedule.target.name} {shape}, {cores}, context {schedule.context}"
+    return f"{head}: {program.of.words}, {schedule.target.name} {shape}, {cores}, context {schedule.context}"
 
 
 def _numerics(program: p.Program) -> list[str]:

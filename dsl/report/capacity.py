@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
+
 from ..diagnostics import Diagnostic, Label, MksError, Sink
 from ..model.instance import Instance
 from ..program.bill import Bill, Line, bill, gib, mib
 from ..program.ir import Program
 from ..program.lower import lower
-from ..schedule.ir import Schedule
+from ..program.proof import prove
+from ..schedule.ir import Pass, Schedule
 from ..schedule.shares import Shares
 from .estimate import estimate
 from .remedies import remedies
@@ -16,45 +19,50 @@ from .traffic import Traffic
 _MOST_LINES = 8
 
 
-def charge(shares: Shares, rows: int, counts: Traffic) -> Bill:
-    """The bill of the Program at so many rows, or an estimate where there is none."""
-    try:
-        return bill(lower(shares.schedule, shares.instance, rows))
-    except MksError:
-        return estimate(shares, rows, counts)
+def charge(shares: Shares, program: Program | None, counts: Traffic) -> Bill:
+    """The bill of a pass's Program, or an estimate where there is none."""
+    return estimate(shares, counts) if program is None else bill(program)
 
 
 def lower_fitting(schedule: Schedule, instance: Instance, rows: int, *, consecutive: bool = False) -> Program:
-    """A Program that fits its memories. Raises `MksError` where it does not."""
+    """A Program that fits its memories and is proven free of races. Raises `MksError` where it is not."""
     program, sink = lower(schedule, instance, rows, consecutive=consecutive), Sink()
-    check_capacity(program.shares, bill(program), sink, settled=True)
-    if sink.found:
-        raise MksError(sink.found)
+    check_capacity(program.shares, [bill(program)], sink, frozenset({Pass(rows, consecutive)}))
+    wrong = sink.found or prove(program)
+    if wrong:
+        raise MksError(wrong)
     return program
 
 
-def check_capacity(shares: Shares, found: Bill, sink: Sink, settled: bool = False) -> None:
-    """E301, E302 or E303 for what does not fit; W301 where only the compiler can tell, unless that is `settled`."""
-    schedule = shares.schedule
-    at, core = f"at rows = {found.rows}", f"a {schedule.target.name} core has"
-    if found.held > found.hbm_limit:
-        sink.report("E302", f"`{schedule.name}` needs {gib(found.held)} of HBM a core {at}; {core} "
-                    f"{gib(found.hbm_limit)}", schedule.span, notes=(_words(found.hbm),))  # fmt: skip
-    if found.total > found.limit and not (settled and found.in_band):
-        sink.found.append(_too_much(shares, found, f"of VMEM {at}; {core} {mib(found.limit)}"))
-    elif found.scalars > found.smem_limit:
-        message = f"`{schedule.name}` needs {mib(found.scalars)} of SMEM {at}; {core} {mib(found.smem_limit)}"
-        place = found.smem[0].span or schedule.span
-        sink.report("E303", message, place, found.smem[0].why, notes=(_words(found.smem, 1 << 10, "KiB"),))
+def check_capacity(shares: Shares, bills: Sequence[Bill], sink: Sink, settled: Container[Pass] = ()) -> None:
+    """E301, E302 or E303 for what does not fit, of the pass that needs most.
+
+    W301 where only the compiler can tell, but for passes that are `settled`.
+    """
+    schedule, core = shares.schedule, f"a {shares.schedule.target.name} core has"
+    most = max(bills, key=lambda each: each.held)
+    if most.held > most.hbm_limit:
+        sink.report("E302", f"`{schedule.name}` needs {gib(most.held)} of HBM a core at {most.of}; {core} "
+                    f"{gib(most.hbm_limit)}", schedule.span, notes=(_words(most.hbm),))  # fmt: skip
+    over = [each for each in bills if each.total > each.limit and not (each.in_band and each.of in settled)]
+    most = max(over or bills, key=lambda each: each.total if over else each.scalars)
+    if over:
+        sink.found.append(
+            _too_much(shares, most, [x.of for x in over], f"of VMEM at {most.of}; {core} {mib(most.limit)}")
+        )
+    elif most.scalars > most.smem_limit:
+        message = f"`{schedule.name}` needs {mib(most.scalars)} of SMEM at {most.of}; {core} {mib(most.smem_limit)}"
+        place = most.smem[0].span or schedule.span
+        sink.report("E303", message, place, most.smem[0].why, notes=(_words(most.smem, 1 << 10, "KiB"),))
 
 
-def _too_much(shares: Shares, found: Bill, against: str) -> Diagnostic:
+def _too_much(shares: Shares, found: Bill, over: list[Pass], against: str) -> Diagnostic:
     """The refusal, or the warning, with the bill, its largest lines, and what would fit."""
     name = shares.schedule.name
     spans = [line for line in found.lines if line.span is not None][:_MOST_LINES]
     labels = [Label(x.span, f"{x.why} = {mib(x.bytes)}") for x in _each_place_once(spans) if x.span is not None]
     first, *others = labels or [Label(shares.schedule.span)]
-    helps = remedies(shares, found)
+    helps = remedies(shares, found, over)
     if found.in_band:
         helps = ("`mks check --compile` settles it", *helps)
         message = f"`{name}` fits only if compiled: it needs up to {mib(found.total)} {against}"

@@ -14,10 +14,9 @@ from ..source import Span
 from .traffic import Traffic
 
 
-def estimate(shares: Shares, rows: int, counts: Traffic) -> Bill:
-    """The bill at one number of rows (the largest span's rows, if that is more); HBM is what `counts` holds."""
-    schedule = shares.schedule
-    tokens = max(rows, max(schedule.spans))
+def estimate(shares: Shares, counts: Traffic) -> Bill:
+    """The bill of a pass; HBM is what its `counts` hold."""
+    schedule, tokens, rows = shares.schedule, counts.of.tokens, counts.of.sequences
     facts = shares.facts
     lines: list[Line] = []
 
@@ -42,7 +41,8 @@ def estimate(shares: Shares, rows: int, counts: Traffic) -> Bill:
         slots = (prefetch and prefetch.slots) or TILE_SLOTS
         tile = (prefetch and prefetch.tile) or TILE_TOKENS
         caches = [s for s in schedule.model.states.values() if s.part == part and s.kind == "cache"]
-        one = sum(padded_bytes((tile, shares.state_bytes(s) // BYTES[s.type.dtype]), s.type.dtype) for s in caches)
+        kinds = [(s, shares.instance.dtype(s.type)) for s in caches]
+        one = sum(padded_bytes((tile, shares.state_bytes(s) // BYTES[kind]), kind) for s, kind in kinds)
         add(f"cache tiles of {part}", slots * one, f"{slots} x {tile} positions", span_of(prefetch))
         prefetch = early.get(("state", part))
         one, sets = _state_bytes(shares, part), 1 if prefetch is None else 2
@@ -54,8 +54,9 @@ def estimate(shares: Shares, rows: int, counts: Traffic) -> Bill:
     add("collectives", sum(_message(r, shares, facts, tokens) for r in schedule.reduces), "two sets of slots", None)
     lines.sort(key=lambda line: -line.bytes)
     target = schedule.target
-    return Bill(rows, tuple(lines), (), (), (), counts.held, int(target.vmem.value), int(target.smem.value),
-                int(target.hbm.value), estimated=True)  # fmt: skip
+    return Bill(tokens, tuple(lines), (), (), (), counts.held, int(target.vmem.value), int(target.smem.value),
+                int(target.hbm.value), estimated=True,
+                consecutive=counts.of.consecutive)  # fmt: skip
 
 
 def _expert_bytes(shares: Shares, facts: Facts, part: str) -> int:
@@ -71,8 +72,8 @@ def _unstreamed(shares: Shares, facts: Facts) -> int:
 
 
 def _state_bytes(shares: Shares, part: str) -> int:
-    return sum(padded_bytes(shares.shape(s.type.shape), s.type.dtype) for s in shares.schedule.model.states.values()
-               if s.part == part and s.kind == "state")  # fmt: skip
+    states = [s for s in shares.schedule.model.states.values() if s.part == part and s.kind == "state"]
+    return sum(padded_bytes(shares.shape(s.type.shape), shares.instance.dtype(s.type)) for s in states)
 
 
 def _vectors(shares: Shares) -> int:

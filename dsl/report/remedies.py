@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from attrs import evolve
 
@@ -11,23 +11,26 @@ from ..program.bill import Bill, bill, mib
 from ..program.lower import lower
 from ..program.tiles import ROW_BYTES
 from ..schedule.blocks import STEP
-from ..schedule.ir import Prefetch, Schedule
+from ..schedule.ir import Pass, Prefetch, Schedule
 from ..schedule.shares import Shares
 
 type _Made = Callable[[int], Schedule]
 
-_NONE = "no depth of a ring, tile, wire type or number of rows makes it fit"
+_NONE = "no depth of a ring, tile, wire type, number of rows or span makes it fit"
 
 
-def remedies(shares: Shares, found: Bill) -> tuple[str, ...]:
-    """One line for each value that alone makes it fit; or what does together; or that nothing does."""
+def remedies(shares: Shares, found: Bill, over: Collection[Pass]) -> tuple[str, ...]:
+    """One line for each value that alone makes it fit; or what does together; or that nothing does.
+
+    `found` is the largest bill of the passes that do not fit, which are `over`.
+    """
     schedule = shares.schedule
     helps: list[str] = []
 
-    def fits(other: Schedule, rows: int = found.rows) -> int | None:
-        return _fits(other, shares, rows, found)
+    def fits(other: Schedule, of: Pass = found.of) -> int | None:
+        return _fits(other, shares, of, found)
 
-    cheapest, least = schedule, _least_slots(shares, found.rows)
+    cheapest, least = schedule, _least_slots(shares, found.of)
     for i, stream in enumerate(schedule.streams):
         slots = _largest(_slots_of_stream(schedule, i), least[stream.name], _most(stream.slots, found), fits)
         helps += _said(f"slots = {{}} for `{stream.name}` fits", slots)
@@ -38,19 +41,36 @@ def remedies(shares: Shares, found: Bill) -> tuple[str, ...]:
         cheapest = evolve(schedule, reduces=tuple(evolve(x, wire="bf16") for x in schedule.reduces))
         if (total := fits(cheapest)) is not None:
             helps.append(f"wire = bf16 for every sum fits ({mib(total)})")
-    for rows in sorted(schedule.rows, reverse=True):
-        if rows < found.rows and (total := fits(schedule, rows)) is not None:
-            helps.append(f"rows = {rows} fits ({mib(total)})")
-            break
+    helps += _fewer(over, schedule, lambda of: fits(schedule, of))
     return tuple(helps) or _together(cheapest, least, found, fits)
 
 
-def _fits(other: Schedule, shares: Shares, rows: int, found: Bill) -> int | None:
+def _fewer(over: Collection[Pass], schedule: Schedule, fits: Callable[[Pass], int | None]) -> list[str]:
+    """The most rows of those listed, and the longest span, that fit, of what is over."""
+    found: list[tuple[Pass, int]] = []
+    for consecutive in dict.fromkeys(each.consecutive for each in over):
+        most = max(each.tokens for each in over if each.consecutive == consecutive)
+        listed = range(2, most) if consecutive else sorted(n for n in schedule.rows if n < most)
+        low, high, best = 0, len(listed) - 1, None
+        while low <= high:  # more tokens take more
+            middle = (low + high) // 2
+            if (total := fits(Pass(listed[middle], consecutive))) is not None:
+                best, low = (Pass(listed[middle], consecutive), total), middle + 1
+            else:
+                high = middle - 1
+        if best is None:
+            return []
+        found.append(best)
+    said = " and ".join(str(each) for each, _ in found)
+    return [f"{said} fit{'s' * (len(found) == 1)} ({mib(max(total for _, total in found))})"]
+
+
+def _fits(other: Schedule, shares: Shares, of: Pass, found: Bill) -> int | None:
     """What it needs, if that fits. Of an estimate nothing is known but that its streams are their slots."""
     try:
-        made = bill(lower(other, shares.instance, rows))
+        made = bill(lower(other, shares.instance, of.tokens, consecutive=of.consecutive))
     except MksError:
-        if not found.estimated or rows != found.rows:
+        if not found.estimated or of != found.of:
             return None
         saved = sum((a.slots - b.slots) * a.slot for a, b in zip(shares.schedule.streams, other.streams, strict=True))
         return found.total - saved if saved and found.total - saved <= found.limit else None
@@ -74,11 +94,11 @@ def _most(slots: int, found: Bill) -> int:
     return min(slots, found.limit // (8 * ROW_BYTES))
 
 
-def _least_slots(shares: Shares, rows: int) -> dict[str, int]:
+def _least_slots(shares: Shares, of: Pass) -> dict[str, int]:
     """So many transfers of each stream a product waits for at once; 1 where there is no Program to tell."""
     least = {stream.name: 1 for stream in shares.schedule.streams}
     try:
-        products = lower(shares.schedule, shares.instance, rows).products.values()
+        products = lower(shares.schedule, shares.instance, of.tokens, consecutive=of.consecutive).products.values()
     except MksError:
         return least
     for made in products:

@@ -1,4 +1,4 @@
-"""What `mks check` says of a schedule: HBM, bytes a step, the roofline and a VMEM bill, for each number of rows."""
+"""What `mks check` says of a schedule: HBM, bytes a step, the roofline and a VMEM bill, for each of its passes."""
 
 from __future__ import annotations
 
@@ -10,35 +10,49 @@ from attrs import field, frozen
 from ..diagnostics import Sink
 from ..model.instance import Instance
 from ..program.bill import Bill, Line, gib, mib
-from ..schedule.ir import Schedule
+from ..program.lowered import Lowered, lower_all
+from ..schedule.ir import Pass, Schedule
 from ..schedule.shares import Shares
 from .capacity import charge, check_capacity
-from .traffic import Traffic, traffic
+from .traffic import Traffic, traffics
 
 
 @frozen
 class ScheduleReport:
-    """One schedule, its counts at each number of rows; `measured` is VMEM as compiled, where it was."""
+    """One schedule, the counts of each of its passes; `measured` is VMEM as compiled, where it was."""
 
     schedule: Schedule
-    rows: tuple[tuple[Traffic, Bill], ...]
+    passes: tuple[tuple[Traffic, Bill], ...]
     padding: tuple[str, ...]
-    measured: Mapping[int, int | None] = field(factory=dict)
+    measured: Mapping[Pass, int | None] = field(factory=dict)
+
+    @property
+    def rows(self) -> tuple[tuple[Traffic, Bill], ...]:
+        """Those of decode steps."""
+        return tuple(each for each in self.passes if not each[0].of.consecutive)
+
+    @property
+    def largest(self) -> Bill:
+        """The bill of the pass that takes most VMEM."""
+        return max((charged for _, charged in self.passes), key=lambda each: each.total)
 
 
 def report(
-    schedule: Schedule, instance: Instance, sink: Sink, measured: Mapping[int, int | None] | None = None
+    schedule: Schedule,
+    instance: Instance,
+    sink: Sink,
+    measured: Mapping[Pass, int | None] | None = None,
+    lowered: Lowered | None = None,
 ) -> ScheduleReport:
-    """The counts, and diagnostics where a capacity is exceeded; what was `measured` needs no warning."""
+    """The counts, and diagnostics where a capacity is exceeded; what was `measured` needs no warning.
+
+    `lowered` are the schedule's Programs, where they are there already.
+    """
     measured = measured or {}
-    shares = Shares(schedule, instance)
-    counted = [(rows, traffic(shares, rows)) for rows in schedule.rows]
-    found = tuple((counts, charge(shares, rows, counts)) for rows, counts in counted)
-    for _, charged in sorted(found, key=lambda each: -each[1].rows):
-        before = len(sink.found)
-        check_capacity(shares, charged, sink, charged.rows in measured)
-        if len(sink.found) > before:
-            break  # fewer rows need less; what fits most of them fits all
+    made = lowered or lower_all(schedule, instance)
+    shares = made.shares
+    found = tuple((counts, charge(shares, made.programs.get(counts.of), counts)) for counts in traffics(shares))
+    check_capacity(shares, [charged for _, charged in found], sink, measured)
     return ScheduleReport(schedule, found, _padding(shares), measured)
 
 
@@ -78,20 +92,26 @@ def as_text(found: ScheduleReport) -> str:
     machine = f"{schedule.target.name} {shape}, {cores}, context {schedule.context}"
     lines = [f"schedule `{schedule.name}` for `{schedule.model.name}`: {machine} (predicted, one core)"]
     lines += [f"  {text}" for text in found.padding]
-    lines.append("  rows  HBM held   read a step  roofline    VMEM")
-    for counts, charged in found.rows:
+    wide = max([4, *(len(_named(counts.of)) for counts, _ in found.passes)])
+    lines.append(f"  {'rows':>{wide}}  HBM held   read a step  roofline    VMEM")
+    for counts, charged in found.passes:
         read, floor = f"{counts.read_bytes / 1e9:8.3f} GB", f"{counts.floor_seconds * 1e3:7.3f} ms"
         vmem = f"{mib(charged.total)} of {mib(charged.limit)}{', an estimate' * charged.estimated}"
-        if (size := found.measured.get(counts.rows)) is not None:
+        if (size := found.measured.get(counts.of)) is not None:
             vmem += f", compiled {mib(size)}"
-        lines.append(f"  {counts.rows:4}  {gib(charged.held):>9}  {read}  {floor}  {vmem}")
-    counts, charged = found.rows[0]
+        lines.append(f"  {_named(counts.of):>{wide}}  {gib(charged.held):>9}  {read}  {floor}  {vmem}")
+    counts, charged = found.passes[0]
+    rows = counts.of.tokens
     where = f" (at its peak, in {charged.peak})" if charged.peak else ""
     parts = {"HBM": charged.hbm, "read": counts.read, f"VMEM{where}": charged.lines, "SMEM": charged.smem}  # fmt: skip
     for title, shown in parts.items():
         if shown:
-            lines.append(f"  {title} at {counts.rows} row{'s' * (counts.rows > 1)}: {', '.join(_largest(shown))}")
+            lines.append(f"  {title} at {rows} row{'s' * (rows > 1)}: {', '.join(_largest(shown))}")
     return "\n".join(lines)
+
+
+def _named(of: Pass) -> str:
+    return f"span {of.tokens}" if of.consecutive else str(of.tokens)
 
 
 def _largest(lines: Sequence[Line]) -> list[str]:
@@ -118,22 +138,25 @@ def as_json(found: ScheduleReport) -> dict[str, Any]:
         "cores": schedule.cores,
         "context": schedule.context,
         "padding": list(found.padding),
-        "rows": [
-            {
-                "rows": counts.rows,
-                "hbm_bytes": {x.name: x.bytes for x in charged.hbm} | {"total": charged.held},
-                "read_bytes": {x.name: x.bytes for x in counts.read} | {"total": counts.read_bytes},
-                "flops": counts.flops,
-                "roofline_seconds": counts.floor_seconds,
-                "bound": counts.bound,
-                "vmem_bytes": {x.name: x.bytes for x in charged.lines} | {"total": charged.total},
-                "vmem_limit_bytes": charged.limit,
-                "vmem_peak": charged.peak,
-                "vmem_estimated": charged.estimated,
-                "vmem_compiled_bytes": found.measured.get(counts.rows),
-                "smem_bytes": {x.name: x.bytes for x in charged.smem} | {"total": charged.scalars},
-                "semaphore_bytes": {x.name: x.bytes for x in charged.semaphores},
-            }
-            for counts, charged in found.rows
-        ],
+        "rows": [{"rows": counts.of.tokens} | _counted(found, counts, charged) for counts, charged in found.rows],
+        "spans": [{"span": counts.of.tokens} | _counted(found, counts, charged)
+                  for counts, charged in found.passes if counts.of.consecutive],
+    }  # fmt: skip
+
+
+def _counted(found: ScheduleReport, counts: Traffic, charged: Bill) -> dict[str, Any]:
+    """A pass's figures."""
+    return {
+        "hbm_bytes": {x.name: x.bytes for x in charged.hbm} | {"total": charged.held},
+        "read_bytes": {x.name: x.bytes for x in counts.read} | {"total": counts.read_bytes},
+        "flops": counts.flops,
+        "roofline_seconds": counts.floor_seconds,
+        "bound": counts.bound,
+        "vmem_bytes": {x.name: x.bytes for x in charged.lines} | {"total": charged.total},
+        "vmem_limit_bytes": charged.limit,
+        "vmem_peak": charged.peak,
+        "vmem_estimated": charged.estimated,
+        "vmem_compiled_bytes": found.measured.get(counts.of),
+        "smem_bytes": {x.name: x.bytes for x in charged.smem} | {"total": charged.scalars},
+        "semaphore_bytes": {x.name: x.bytes for x in charged.semaphores},
     }

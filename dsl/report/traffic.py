@@ -1,4 +1,4 @@
-"""What a step keeps in HBM and reads from it, on the core that has most, and the time that this takes at least."""
+"""What a pass keeps in HBM and reads from it, on the core that has most, and the time that this takes at least."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from ..model.ops import find
 from ..model.rules import Operands
 from ..model.shapes import Poly
 from ..program.bill import Line
+from ..schedule.ir import Pass
 from ..schedule.shares import Shares
 from .chance import distinct, largest_group
 
 
 @frozen
 class Traffic:
-    """One core, one pass of one token a row; cached positions are counted up to the whole context."""
+    """One core, one pass; cached positions are counted up to the whole context."""
 
-    rows: int
+    of: Pass
     held: tuple[Line, ...]
     read: tuple[Line, ...]
     flops: float
@@ -33,17 +34,23 @@ class Traffic:
         return sum(line.bytes for line in self.read)
 
 
-def traffic(shares: Shares, rows: int) -> Traffic:
-    """The counts for a schedule at one number of rows."""
+def traffics(shares: Shares) -> tuple[Traffic, ...]:
+    """The counts for each of a schedule's passes."""
     facts = shares.facts
-    weights, experts = _read_weights(shares, facts, rows)
-    states, caches = _read_states(shares, rows)
+    weights = shares.schedule.model.weights
+    read = sum(shares.weight_bytes(weights[name]) * n for name, n in _weight_runs(shares, facts).items())
+    flops = _flops(shares, facts)
+    return tuple(_traffic(shares, each, read, flops * each.tokens) for each in shares.schedule.passes)
+
+
+def _traffic(shares: Shares, of: Pass, weight_bytes: int, flops: float) -> Traffic:
+    weights, experts = Line("weights", weight_bytes), _read_experts(shares, shares.facts, of.tokens)
+    states, caches = _read_states(shares, of.sequences)
     read = tuple(line for line in (weights, experts, states, caches) if line.bytes)
-    flops = _flops(shares, facts, rows)
     target = shares.schedule.target
     by_bytes, by_flops = sum(x.bytes for x in read) / target.hbm_rate.value, flops / target.bf16_rate.value
     bound = "bytes" if by_bytes >= by_flops else "arithmetic"
-    return Traffic(rows, _held(shares, rows), read, flops, max(by_bytes, by_flops), bound)
+    return Traffic(of, _held(shares, of.sequences), read, flops, max(by_bytes, by_flops), bound)
 
 
 def _layers(instance: Instance, part: str | None) -> tuple[int | None, ...]:
@@ -90,9 +97,8 @@ def _weight_runs(shares: Shares, facts: Facts) -> dict[str, int]:
     return runs
 
 
-def _read_weights(shares: Shares, facts: Facts, rows: int) -> tuple[Line, Line]:
+def _read_experts(shares: Shares, facts: Facts, rows: int) -> Line:
     weights = shares.schedule.model.weights
-    total = sum(shares.weight_bytes(weights[name]) * n for name, n in _weight_runs(shares, facts).items())
     routed, words = 0.0, ""
     for part, names in facts.experts.items():
         routes = next(n.routes.type for st in facts.bodies[part] for n in walk(st.value) if isinstance(n, m.Experts))
@@ -105,7 +111,7 @@ def _read_weights(shares: Shares, facts: Facts, rows: int) -> tuple[Line, Line]:
         layers = len(shares.instance.part_layers[part])
         routed += one * slowest * layers
         words = f"{slowest:.1f} of {batch} distinct experts in the fullest of {groups} groups x {layers} layers"
-    return Line("weights", total), Line("experts", round(routed), words)
+    return Line("experts", round(routed), words)
 
 
 def _read_states(shares: Shares, rows: int) -> tuple[Line, Line]:
@@ -120,8 +126,8 @@ def _read_states(shares: Shares, rows: int) -> tuple[Line, Line]:
             Line("caches", caches, f"{rows} rows at position {shares.schedule.context}"))  # fmt: skip
 
 
-def _flops(shares: Shares, facts: Facts, rows: int) -> float:
-    """Operations of a pass on one core; attention over the cache counts two a cached number and query head."""
+def _flops(shares: Shares, facts: Facts) -> float:
+    """Operations for a token on one core; attention over the cache counts two a cached number and query head."""
     total = 0.0
     instance = shares.instance
     for step in instance.model.steps:
@@ -134,7 +140,7 @@ def _flops(shares: Shares, facts: Facts, rows: int) -> float:
             for statement in facts.bodies[place]:
                 for node, factor in _weighted(statement.value, 1.0, shares):
                     total += factor * _cost(node, shares, layers)
-    return total * rows
+    return total
 
 
 def _weighted(node: m.Node, factor: float, shares: Shares) -> list[tuple[m.Call, float]]:

@@ -125,6 +125,29 @@ class Store:
     span: Span
 
 
+@frozen
+class Pass:
+    """What one call does: a token of each of so many sequences; or, `consecutive`, so many tokens of one."""
+
+    tokens: int
+    consecutive: bool = False
+
+    @property
+    def sequences(self) -> int:
+        """Of how many sequences it has tokens."""
+        return 1 if self.consecutive else self.tokens
+
+    @property
+    def words(self) -> str:
+        """`1 row`, `8 rows`, `8 tokens of one sequence`."""
+        if self.consecutive:
+            return f"{self.tokens} token{'s' * (self.tokens > 1)} of one sequence"
+        return f"{self.tokens} row{'s' * (self.tokens > 1)}"
+
+    def __str__(self) -> str:
+        return f"{'span' if self.consecutive else 'rows'} = {self.tokens}"
+
+
 @frozen(repr=False)
 class Schedule:
     """A resolved schedule; `cores` is the number of devices and the product of the mesh."""
@@ -154,6 +177,11 @@ class Schedule:
     def cores(self) -> int:
         """How many cores take part."""
         return self.target.devices(self.topology)
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """All that it allows: rows, then spans, in the text's order. A span of one token is a step of one row."""
+        return (*(Pass(n) for n in self.rows), *(Pass(n, consecutive=True) for n in self.spans if n > 1))
 
     @property
     def axes(self) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import isqrt, prod
 
 from attrs import define, field
 
@@ -145,7 +145,25 @@ def _machine(declared: s.Schedule, draft: Draft) -> tuple[Target | None, tuple[i
     elif len(item.topology) != target.axes or 0 in item.topology:
         draft.sink.report("E201", f"a topology of {target.name} has {target.axes} lengths", item.span)
         return None, ()
+    elif not target.exists(item.topology):
+        _no_such_machine(target, item, draft)
+        return None, ()
     return target, item.topology
+
+
+def _no_such_machine(target: Target, item: s.Target, draft: Draft) -> None:
+    """E201, with machines that there are."""
+
+    def named(topology: tuple[int, ...]) -> str:
+        return f"{target.name} {'x'.join(map(str, topology))}"
+
+    near = " and ".join(f"`{named(other)}`" for other in target.near(item.topology))
+    most = int(target.chips.value)
+    largest = f"{isqrt(most)}x{isqrt(most)}" if target.axes == 2 else f"{most} chips"
+    draft.sink.report("E201", f"there is no {named(item.topology)}", item.span,
+                      notes=("the first two lengths are 1 or even: so chips stand in their hosts",
+                             f"the largest {target.name} has {largest}"),
+                      helps=(f"there are {near}",))  # fmt: skip
 
 
 def _numbers(item: s.Setting | None, draft: Draft, largest: int | None) -> tuple[int, ...]:
@@ -171,7 +189,7 @@ def _spans(item: s.Setting | None, draft: Draft) -> tuple[tuple[int, ...], bool]
             keep = True
         else:
             draft.sink.report("E206", "`span` takes `keep = every row`", option.span)
-    return _numbers(item, draft, None) or (1,), keep
+    return _numbers(item, draft, LARGEST_ROWS) or (1,), keep
 
 
 def _context(item: s.Setting | None, declared: s.Schedule, draft: Draft) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from math import prod
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ..model import ir as m
 from ..model.codecs import kept_bytes, stored_bytes
@@ -90,6 +90,16 @@ class Shares:
 
         A split product's rows are cut further, and so are the columns that contract a value left scattered.
         """
+        found = self._weight_shapes.get(weight.name)
+        if found is None:
+            found = self._weight_shapes[weight.name] = self._weight_shape(weight)
+        return found
+
+    @cached_property
+    def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {}
+
+    def _weight_shape(self, weight: m.Weight) -> tuple[int, ...]:
         shape = self.shape(weight.shape)
         if weight.name in self._of_experts:
             experts = str(weight.shape[0])
@@ -145,8 +155,10 @@ class Shares:
 
     def weight_bytes(self, weight: m.Weight) -> int:
         """One core's bytes of a weight in one layer, unpadded within its share."""
-        size = kept_bytes if weight.name in self._kept else stored_bytes
-        return size(self.codec(weight), self.weight_shape(weight))
+        size, codec = kept_bytes if weight.name in self._kept else stored_bytes, self.codec(weight)
+        if codec.name == "bf16":
+            codec = evolve(codec, name=self.instance.working)
+        return size(codec, self.weight_shape(weight))
 
     def state_bytes(self, state: m.State) -> int:
         """One core's bytes of a state, or of one position of a cache, for one row and layer, as a step reads them."""
@@ -161,7 +173,7 @@ class Shares:
         return state.kind == "cache" and forms.get(state.part or "") == "expanded"
 
     def _plain(self, state: m.State) -> int:
-        return prod(map(self.length, state.type.shape)) * BYTES[state.type.dtype]
+        return prod(map(self.length, state.type.shape)) * BYTES[self.instance.dtype(state.type)]
 
     def _expanded(self, state: m.State) -> int:
         """Keys and values of every head in place of the latent; the common channels are part of the keys."""
@@ -170,7 +182,7 @@ class Shares:
             heads, width = self.shape(q.type.shape)
             if isinstance(latent, m.StateRef) and latent.name == state.name:
                 value = self.length(node.type.shape[1])
-                return heads * (width + value) * BYTES[state.type.dtype]
+                return heads * (width + value) * BYTES[self.instance.dtype(state.type)]
             if isinstance(common, m.StateRef) and common.name == state.name:
                 return 0
         return 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import prod
+from itertools import permutations, product
+from math import isqrt, prod
 
 from attrs import frozen
 
@@ -24,12 +25,14 @@ class Figure:
 class Target:
     """What the checker must know of a chip; all figures are for one core, the device that a kernel runs on.
 
-    `axes` is the rank of its topologies; `cores` the devices of a chip. `vmem` is what one kernel can use.
+    `axes` is the rank of its topologies, `chips` how many its largest machine has; `cores` the devices of a chip.
+    `vmem` is what one kernel can use.
     """
 
     name: str
     cores: int
     axes: int
+    chips: Figure
     hbm: Figure
     hbm_rate: Figure
     vmem: Figure
@@ -42,6 +45,30 @@ class Target:
         """How many cores a topology has."""
         return prod(topology) * self.cores
 
+    def exists(self, topology: tuple[int, ...]) -> bool:
+        """Whether there are such machines.
+
+        Hosts stand side by side along the first two axes, each with one chip of it or two: the compiler describes no
+        other lengths. Flat machines are square at most.
+        """
+        longest = isqrt(int(self.chips.value)) if self.axes == 2 else int(self.chips.value)
+        return (len(topology) == self.axes and prod(topology) <= self.chips.value
+                and all(0 < length <= longest for length in topology)
+                and all(length == 1 or length % 2 == 0 for length in topology[:2]))  # fmt: skip
+
+    def near(self, topology: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Two machines that exist, with about as many chips in about that shape; `topology` has the right rank."""
+        longest = isqrt(int(self.chips.value))
+        lengths = [min(length, longest) for length in topology]
+        around = [sorted({max(1, x + d) for d in (-1, 0, 1)} | {1, 2, longest}) for x in lengths]
+        chips = min(prod(topology), int(self.chips.value))
+
+        def far(other: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
+            return abs(prod(other) - chips), sum(abs(a - b) for a, b in zip(other, lengths, strict=True)), other
+
+        tried = {*product(*around), *permutations(topology)}
+        return sorted((other for other in tried if self.exists(other)), key=far)[:2]
+
 
 _GIB = 1 << 30
 _SMEM = Figure(1 << 20, _TPU_INFO)
@@ -49,14 +76,15 @@ _SMEM = Figure(1 << 20, _TPU_INFO)
 targets: dict[str, Target] = {
     row.name: row
     for row in (
-        Target("v5e", 1, 2, Figure(16 * _GIB, _CLOUD), Figure(819e9, _CLOUD), Figure(128 << 20, _AOT), _SMEM,
-               Figure(197e12, _CLOUD)),
-        Target("v5p", 1, 3, Figure(95 * _GIB, _CLOUD), Figure(2765e9, _CLOUD), Figure(67_043_328, _AOT), _SMEM,
-               Figure(459e12 / 2, _CLOUD), "a chip's two cores are one device; a kernel runs on one of them"),
-        Target("v6e", 1, 2, Figure(32 * _GIB, _CLOUD), Figure(1638e9, _CLOUD), Figure(134_152_192, _AOT), _SMEM,
-               Figure(918e12, _CLOUD)),
-        Target("tpu7x", 2, 3, Figure(101_724_453_888, _CORE), Figure(3.2e12, _CORE), Figure(67_043_328, _AOT), _SMEM,
-               Figure(2307e12 / 2, _CLOUD)),
+        Target("v5e", 1, 2, Figure(256, _CLOUD), Figure(16 * _GIB, _CLOUD), Figure(819e9, _CLOUD),
+               Figure(128 << 20, _AOT), _SMEM, Figure(197e12, _CLOUD)),
+        Target("v5p", 1, 3, Figure(8960, _CLOUD), Figure(95 * _GIB, _CLOUD), Figure(2765e9, _CLOUD),
+               Figure(67_043_328, _AOT), _SMEM, Figure(459e12 / 2, _CLOUD),
+               "a chip's two cores are one device; a kernel runs on one of them"),
+        Target("v6e", 1, 2, Figure(256, _CLOUD), Figure(32 * _GIB, _CLOUD), Figure(1638e9, _CLOUD),
+               Figure(134_152_192, _AOT), _SMEM, Figure(918e12, _CLOUD)),
+        Target("tpu7x", 2, 3, Figure(9216, _CLOUD), Figure(101_724_453_888, _CORE), Figure(3.2e12, _CORE),
+               Figure(67_043_328, _AOT), _SMEM, Figure(2307e12 / 2, _CLOUD)),
     )
 }  # fmt: skip
 

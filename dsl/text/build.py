@@ -102,6 +102,10 @@ class Builder(Transformer):
         """A guard on the config."""
         return s.Require(self.span(meta), c[0], c[-3], c[-1] is not None)
 
+    def ignore(self, meta: Meta, c: list[Any]) -> s.Ignore:
+        """Tensors of the checkpoint that are meant to be unread."""
+        return s.Ignore(self.span(meta), tuple(c))
+
     def taps(self, meta: Meta, c: list[Any]) -> s.Taps:
         """Values of the target that a drafter reads."""
         return s.Taps(self.span(meta), self.word(c[0]), c[1], self.word(c[2]))

@@ -32,8 +32,9 @@ FORMS = {
     "speculate": "speculate NAME { … }",
     "size": f"size NAME = {_VALUE}",
     "const": f"const NAME = {_VALUE}",
-    "list": 'list NAME = A, B .. C [by D] [from KEY [where "WORD"]]',
+    "list": 'list NAME = A, B .. C [by D] [from KEY [where "WORD" or NUMBER]]',
     "require": "require KEY == VALUE [or absent]",
+    "ignore": 'ignore "PATTERN", …',
     "taps": "taps NAME = MODEL.VALUE before LIST",
     "function": "function NAME(A, B) = EXPRESSION",
     "weights": 'weights ["PREFIX"] { … }',
@@ -72,7 +73,7 @@ NAMED_FORMS = {
 _STATES = frozenset(("weights", "state", "cache", "buffer"))
 WORDS: dict[str, frozenset[str]] = {
     "file": frozenset("use model schedule speculate mks".split()),
-    "model": frozenset("size const list require taps function part step".split()) | _STATES,
+    "model": frozenset("size const list require ignore taps function part step".split()) | _STATES,
     "part": _STATES | {"for"},
     "step": frozenset(("for",)),
     "weights": frozenset(),

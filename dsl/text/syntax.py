@@ -157,13 +157,13 @@ class Size:
 
 @frozen(repr=False)
 class ListDecl:
-    """`list full = 3 .. layers by 4 from key where "word"`."""
+    """`list full = 3 .. layers by 4 from key where "word"`, or `where 0`."""
 
     span: Span
     name: Name
     items: tuple[Expr, ...]
     keys: tuple[Name, ...]
-    where: String | None
+    where: String | Number | None
 
 
 @frozen(repr=False)
@@ -174,6 +174,14 @@ class Require:
     key: Name
     value: Expr
     or_absent: bool
+
+
+@frozen(repr=False)
+class Ignore:
+    """`ignore "visual.*", "mtp.*"`."""
+
+    span: Span
+    patterns: tuple[String, ...]
 
 
 @frozen(repr=False)
@@ -308,7 +316,7 @@ class Step:
         return Span(self.span.source, self.span.start, self.span.start + 4) if self.name is None else self.name.span
 
 
-type ModelItem = Size | ListDecl | Require | Taps | Function | Weights | States | Part | Step
+type ModelItem = Size | ListDecl | Require | Ignore | Taps | Function | Weights | States | Part | Step
 
 
 @frozen(repr=False)

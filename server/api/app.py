@@ -21,10 +21,10 @@ from ..engine.engine import Health
 from .edge import Edge, Keys, error_response, record_of, request_id
 from .errors import ApiError, failed, loading, not_found
 from .journal import all_of
-from .jsonbody import parse_body
+from .jsonwrite import dump_large
 from .metrics import Metrics
 from .page import page
-from .respond import ClientGone, EventStream, JsonResponse, whole_response
+from .respond import ClientGone, EventStream, JsonResponse, RawJson, whole_response
 from .service import Service
 from .shapes import Shape
 
@@ -60,8 +60,12 @@ class Holder:
         return self.service
 
 
-async def _read_object(request: Request, limit: int) -> dict[str, Any]:
-    """The JSON object in a request's body. Raises `ApiError` 400, 413 or 415."""
+async def _read_body(request: Request, limit: int) -> bytes:
+    """A request's body, which says that it is JSON. Raises `ApiError` 413 or 415."""
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("", "identity"):
+        message = f"the body must be sent as it is, not with the content encoding {coding[:60]}"
+        raise ApiError(message, status=415, code="unsupported_media_type", headers={"accept-encoding": "identity"})
     kind = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         message = f"the body must be sent as application/json, not {kind[:60]}"
@@ -81,9 +85,7 @@ async def _read_object(request: Request, limit: int) -> dict[str, Any]:
                     raise too_large
     except TimeoutError:
         raise ApiError("the body did not come", status=408, headers={"connection": "close"}) from None
-    if len(data) < 2**16:
-        return parse_body(bytes(data))
-    return await asyncio.to_thread(parse_body, bytes(data))
+    return bytes(data)
 
 
 @frozen
@@ -96,17 +98,20 @@ class _Endpoints:
     def service(self) -> Service:
         return self.holder.get()
 
-    async def body(self, request: Request) -> dict[str, Any]:
-        body = await _read_object(request, self.options.max_body)
+    async def read[T](self, request: Request, read: Callable[[dict[str, Any]], T]) -> T:
+        """What `read` makes of the body. Raises `ApiError`."""
+        data = await _read_body(request, self.options.max_body)
+        builders = self.service.builders
+        body = await builders.parse(data)
         if self.options.log_prompts:
             record_of(request.scope)["body"] = body
-        return body
+        return await builders.read(read, body, len(data))
 
     async def generate(self, request: Request, read: Callable[[dict[str, Any]], Shape]) -> Response:
-        shape = await self.service.builders.read(read, await self.body(request))
+        shape = await self.read(request, read)
         record = record_of(request.scope)
-        record |= {"response_id": shape.id, "stream": shape.params.stream}
-        generation = self.service.start(shape, request_id.get())
+        record |= {"response_id": shape.id, "stream": shape.params.stream, **shape.notes}
+        generation = await self.service.start(shape, request_id.get())
         if shape.params.stream:
             return EventStream(shape, generation, record)
         return await whole_response(shape, generation, request.receive, record)
@@ -121,12 +126,10 @@ class _Endpoints:
         return await self.generate(request, self.service.completion)
 
     async def tokenize(self, request: Request) -> Response:
-        body = await self.body(request)
-        return JsonResponse(await asyncio.to_thread(self.service.tokenize, body))
+        return RawJson(await self.read(request, lambda body: dump_large(self.service.tokenize(body))))
 
     async def detokenize(self, request: Request) -> Response:
-        body = await self.body(request)
-        return JsonResponse(await asyncio.to_thread(self.service.detokenize, body))
+        return RawJson(await self.read(request, lambda body: dump_large(self.service.detokenize(body))))
 
     async def models(self, request: Request) -> Response:
         return JsonResponse({"object": "list", "data": [self.service.card()]})

@@ -10,7 +10,6 @@ from attrs import evolve, field, frozen
 from ..dialects.channels import Kind, Message, Piece, fold
 from ..dialects.conversation import Conversation, Form, FormKind, Prompt
 from ..dialects.tools import read_tools
-from ..engine.scores import Scored
 from ..text.answer import Finish
 from ..text.tokenizer import Tokenizer
 from .errors import bad_request
@@ -19,7 +18,7 @@ from .jsonbody import Fields
 from .messages import read_messages
 from .params import MAX_ALTERNATIVES, Params, Rules, check_model, read_params
 from .reader import Reader
-from .shapes import CHUNKS, Envelope, Framing, Usage, new_id, prompt_logprobs, token_bytes, token_ids, token_name
+from .shapes import CHUNKS, Envelope, Framing, Usage, new_id, prompt_logprobs, token_ids, token_scores
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
@@ -68,7 +67,11 @@ def _logprobs(fields: Fields) -> int | None:
 
 
 def read_form(fields: Fields) -> Form:
-    """Check `response_format`. Raises `ApiError` 400."""
+    """Check `response_format`, or `json_schema`, which says the same in fewer words. Raises `ApiError` 400."""
+    if fields.get("json_schema") is not None:
+        if fields.get("response_format") is not None:
+            raise bad_request("`json_schema` and `response_format` say the same thing; give one", "json_schema")
+        return Form(FormKind.JSON_SCHEMA, fields.mapping("json_schema"))
     if fields.get("response_format") is None:
         return Form()
     wanted = Fields(fields.mapping("response_format"), "response_format.")
@@ -108,6 +111,11 @@ class ChatShape:
         return len(self.plans[0].prompt)
 
     @property
+    def notes(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    @property
     def framing(self) -> Framing:
         """Chunks."""
         return CHUNKS
@@ -138,9 +146,9 @@ class ChatShape:
 
     def _message(self, message: Message) -> dict[str, Any]:
         told = self.request.include_reasoning and message.reasoning
-        empty = None if message.calls or message.reasoning else ""
+        empty = None if message.calls or told else ""
         calls = [
-            {"id": new_id("call"), "type": "function", "function": {"name": name, "arguments": arguments}}
+            {"id": new_id("call_"), "type": "function", "function": {"name": name, "arguments": arguments}}
             for name, arguments in message.calls
         ]
         return {
@@ -184,7 +192,7 @@ class ChatShape:
         if piece.kind is Kind.CALL:
             reader.calls += 1
             function = {"name": piece.text, "arguments": ""}
-            call = {"index": reader.calls - 1, "id": new_id("call"), "type": "function", "function": function}
+            call = {"index": reader.calls - 1, "id": new_id("call_"), "type": "function", "function": function}
             return [{"tool_calls": [call]}]
         return [{"tool_calls": [{"index": reader.calls - 1, "function": {"arguments": piece.text}}]}]
 
@@ -217,15 +225,7 @@ class ChatShape:
     def _logprobs(self, part: Part) -> dict[str, Any] | None:
         if self.request.logprobs is None:
             return None
-        return {"content": [self._entry(token) for token in part.delta.tokens]}
-
-    def _entry(self, scored: Scored) -> dict[str, Any]:
-        top = [self._named(token, logprob) for token, logprob in scored.top]
-        return {**self._named(scored.token, scored.logprob), "top_logprobs": top}
-
-    def _named(self, token: int, logprob: float | None) -> dict[str, Any]:
-        name = token_name(self.tokenizer, token)
-        return {"token": name, "logprob": logprob, "bytes": token_bytes(self.tokenizer, token)}
+        return {"content": [token_scores(self.tokenizer, token) for token in part.delta.tokens]}
 
 
 def shape_chat(request: ChatRequest, prompt: Prompt, plan: Plan, rules: Rules, tokenizer: Tokenizer) -> ChatShape:
@@ -237,6 +237,6 @@ def shape_chat(request: ChatRequest, prompt: Prompt, plan: Plan, rules: Rules, t
         scores = params.prompt_logprobs if number == 0 else None
         one = evolve(plan, sampling=held, limits=limits, logprobs=request.logprobs, prompt_logprobs=scores)
         plans.append(one)
-    envelope = Envelope(new_id("chatcmpl"), "chat.completion", rules.model)
+    envelope = Envelope(new_id("chatcmpl-"), "chat.completion", rules.model)
     readers = tuple(Reader(prompt.parser()) for _ in plans)
     return ChatShape(params, tuple(plans), envelope, tokenizer, request, prompt, readers)

@@ -37,7 +37,7 @@ def read_completion(fields: Fields, rules: Rules) -> CompletionRequest:
     params = read_params(fields, rules, max_tokens_field="max_tokens", lowest_max_tokens=0)
     if params.max_tokens == 0 and not echo:
         raise bad_request("`max_tokens` must be 1 or more, or `echo` true", "max_tokens")
-    for name in ("tools", "response_format"):
+    for name in ("tools", "response_format", "json_schema"):
         if fields.get(name) is not None:
             raise unsupported(name)
     prompts = _prompts(fields, rules)
@@ -90,6 +90,11 @@ class CompletionShape:
     def prompt_tokens(self) -> int:
         """The tokens of all prompts."""
         return sum(len(plan.prompt) for plan in self.plans[:: self.params.n])
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
 
     @property
     def framing(self) -> Framing:

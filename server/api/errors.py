@@ -54,9 +54,9 @@ def overloaded(seconds: int) -> ApiError:
     return ApiError(message, status=429, type="rate_limit_error", code="rate_limit_exceeded", headers=headers)
 
 
-def busy(seconds: int) -> ApiError:
+def busy(seconds: int, work: str = "grammars are being built") -> ApiError:
     """503: too much of one kind of work is under way; worth another try after `seconds`."""
-    message = f"other requests' grammars are being built; try again in {seconds} s"
+    message = f"other requests' {work}; try again in {seconds} s"
     return ApiError(message, status=503, type="server_error", headers={"retry-after": str(seconds)})
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from .edge import UNLOGGED
+from .jsonwrite import dump_large
 
 # Lines that may wait for a slow reader; more are dropped and counted.
 MOST = 10_000
@@ -46,11 +47,17 @@ class Journal:
             if self._dropped:
                 line["dropped_lines"], self._dropped = self._dropped, 0
             try:
-                self._out.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
+                self._out.write(_written(line) + "\n")
                 if self._lines.empty():
                     self._out.flush()
             except (OSError, ValueError):  # nobody reads, or it is closed
                 return
+
+
+def _written(line: dict[str, Any]) -> str:
+    """A record as JSON; other threads run while a large body is written."""
+    text = json.dumps({name: value for name, value in line.items() if name != "body"}, ensure_ascii=False, default=str)
+    return text if "body" not in line else f'{text[:-1]}, "body": {dump_large(line["body"]).decode()}}}'
 
 
 def all_of(*takers: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:

@@ -13,8 +13,9 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def read_messages(fields: Fields, *, developer_role: bool) -> list[dict[str, Any]]:
-    """The conversation: content as text, tool call arguments as objects, reasoning under both of its names.
+    """The conversation: content as text, reasoning under both of its names, tool call arguments as objects.
 
+    Arguments that are no object, as a limit may cut them, stay text. Whatever an answer holds is taken back as it was.
     Where the template does not know `developer`, it becomes `system`. Raises `ApiError` 400 naming the message.
     """
     messages = fields.array("messages")
@@ -40,13 +41,15 @@ def read_message(value: Any, name: str, *, developer_role: bool) -> dict[str, An
     content = _content(fields)
     calls = fields.array("tool_calls")
     if role == "assistant":
-        reasoning = fields.text("reasoning") or fields.text("reasoning_content")
+        reasoning = fields.text("reasoning")
+        if not reasoning:
+            reasoning = fields.text("reasoning_content") or reasoning
         if reasoning is not None:
             out |= {"reasoning": reasoning, "reasoning_content": reasoning}
         if calls:
             out["tool_calls"] = [_call(call, f"{name}.tool_calls[{at}]") for at, call in enumerate(calls)]
-        if content is None and not calls and fields.get("refusal") is None:
-            raise bad_request(f"`{name}` needs `content` or `tool_calls`", f"{name}.content")
+        if content is None and not calls and reasoning is None and fields.get("refusal") is None:
+            raise bad_request(f"`{name}` needs `content`, `reasoning` or `tool_calls`", f"{name}.content")
     elif content is None:
         raise bad_request(f"`{name}.content` is missing", f"{name}.content")
     out["content"] = content if content is not None else ""
@@ -86,14 +89,14 @@ def _call(call: Any, name: str) -> dict[str, Any]:
     called, arguments = inner.text("name"), inner.text("arguments")
     if called is None:
         raise bad_request(f"`{name}` needs `function` with a `name`", name)
-    out: dict[str, Any] = {"type": "function", "function": {"name": called, "arguments": _arguments(arguments, name)}}
+    out: dict[str, Any] = {"type": "function", "function": {"name": called, "arguments": _arguments(arguments)}}
     identity = fields.text("id")
     return out if identity is None else {"id": identity, **out}
 
 
-def _arguments(text: str | None, name: str) -> dict[str, Any]:
+def _arguments(text: str | None) -> dict[str, Any] | str:
+    """What a call was given; the text itself where it is no JSON object."""
     try:
         return parse_body((text or "{}").encode())
-    except ApiError as error:
-        message = error.message.replace("the body", f"`{name}.function.arguments`")
-        raise bad_request(message, f"{name}.function.arguments") from error
+    except ApiError:
+        return text or ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
@@ -13,11 +14,14 @@ from ..engine.engine import DeadlinePassed, EngineFailure, NotAccepting
 from ..engine.grammar import GrammarFailure
 from .errors import ApiError, bad_request, failed, stopping, too_slow
 from .generation import Generation, Part, join
-from .jsonbody import dump
+from .jsonwrite import dump, dump_large
 from .shapes import Shape, Usage
 
 # Seconds without anything to send after which an open stream gets a comment.
 KEEP_ALIVE = 15.0
+
+# Tokens of the prompts of a request from which on what repeats them is not written on the event loop.
+MANY = 4096
 
 
 class ClientGone(Exception):
@@ -32,6 +36,17 @@ class JsonResponse(Response):
     def render(self, content: Any) -> bytes:
         """Compact UTF-8."""
         return dump(content)
+
+
+class RawJson(Response):
+    """JSON that is written already."""
+
+    media_type = "application/json"
+
+
+async def off_loop[T](tokens: int, work: Callable[[], T]) -> T:
+    """What `work` gives; where it deals with many tokens, other requests do not wait for it."""
+    return work() if tokens < MANY else await asyncio.to_thread(work)
 
 
 async def unless_gone[T](receive: Receive, work: Awaitable[T]) -> T:
@@ -81,7 +96,9 @@ async def whole_response(shape: Shape, generation: Generation, receive: Receive,
         generation.cancel()
     usage = _usage(shape, parts)
     note(record, usage)
-    return JsonResponse(shape.whole(parts, usage))
+    if shape.prompt_tokens * len(shape.plans) < MANY:
+        return JsonResponse(shape.whole(parts, usage))
+    return RawJson(await asyncio.to_thread(lambda: dump_large(shape.whole(parts, usage))))
 
 
 def note(record: dict[str, Any], usage: Usage) -> None:
@@ -165,21 +182,34 @@ class EventStream(Response):
             out = []
             if not opened:
                 opened = True
-                out += [framing.event(chunk) for chunk in shape.opening()]
+                out += await self._repeating(lambda: self._events_of(shape.opening()))
             if not parts:
                 out.append(b": keep-alive\n\n")
             for part in parts:
-                first = part.index not in begun
-                begun.add(part.index)
-                self._completion += len(part.delta.tokens)
-                self._cached += cached_tokens(shape, [part]) if first else 0
-                for chunk in shape.chunks(part, first):
-                    if params.continuous_usage:
-                        chunk["usage"] = self._usage().body()
-                    out.append(framing.event(chunk))
+                if part.index in begun:
+                    out += self._written(part, first=False)
+                else:
+                    begun.add(part.index)
+                    out += await self._repeating(partial(self._written, part, first=True))
             if out:
                 yield b"".join(out)
         if params.include_usage:
-            yield framing.event(shape.closing(self._usage())) + framing.end
+            closing = await self._repeating(lambda: [framing.event(shape.closing(self._usage()))])
+            yield b"".join(closing) + framing.end
         else:
             yield framing.end
+
+    async def _repeating(self, write: Callable[[], list[bytes]]) -> list[bytes]:
+        """Events that may repeat the prompt."""
+        return await off_loop(self._shape.prompt_tokens * len(self._shape.plans), write)
+
+    def _written(self, part: Part, first: bool) -> list[bytes]:
+        """The events of a part."""
+        self._completion += len(part.delta.tokens)
+        self._cached += cached_tokens(self._shape, [part]) if first else 0
+        return self._events_of(self._shape.chunks(part, first))
+
+    def _events_of(self, chunks: Iterable[dict[str, Any]]) -> list[bytes]:
+        """Chunks as events, with the usage so far where it is wanted all the time."""
+        more = {"usage": self._usage().body()} if self._shape.params.continuous_usage else {}
+        return [self._shape.framing.event({**chunk, **more}) for chunk in chunks]

@@ -11,13 +11,14 @@ from attrs import evolve, field, frozen
 from ..dialects.conversation import Prompt
 from ..text.answer import Finish
 from ..text.tokenizer import Tokenizer
+from .content_scores import ContentScores
 from .errors import ApiError
 from .generation import Part, Plan
 from .params import Params, Rules
 from .reader import Reader
 from .responses_input import ResponsesRequest
 from .responses_output import Output
-from .shapes import Framing, Usage, named_event, new_id
+from .shapes import Framing, Usage, named_event, new_id, token_scores
 
 
 @frozen
@@ -30,8 +31,10 @@ class ResponsesShape:
     tokenizer: Tokenizer
     prompt: Prompt
     reader: Reader = field(repr=False)
+    # Which tokens are content, where their scores are wanted.
+    scores: ContentScores | None = field(default=None, repr=False)
     output: Output = field(factory=Output, repr=False)
-    id: str = field(factory=lambda: new_id("resp"))
+    id: str = field(factory=lambda: new_id("resp_"))
     created: int = field(factory=lambda: int(time.time()))
     # How the answer ended, once it has.
     ended: list[Finish] = field(factory=list)
@@ -45,6 +48,11 @@ class ResponsesShape:
     def prompt_tokens(self) -> int:
         """The tokens of the conversation."""
         return len(self.plans[0].prompt)
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """The tools that no server but the vendor's has."""
+        return {"skipped_tools": list(self.request.skipped)} if self.request.skipped else {}
 
     @property
     def framing(self) -> Framing:
@@ -72,6 +80,8 @@ class ResponsesShape:
     def chunks(self, part: Part, first: bool) -> list[dict[str, Any]]:
         """The events of what was added."""
         out = []
+        for run, token in self.scores.push(part.delta) if self.scores else ():
+            self.output.score(run, token_scores(self.tokenizer, token))
         for piece in self.reader.push(part.delta):
             out += self.output.push(piece)
         if part.delta.finish is not None:
@@ -122,5 +132,7 @@ def shape_responses(
 ) -> ResponsesShape:
     """How a request is answered; `plan` is complete but for the sampling parameters."""
     sampling, limits = request.params.copy(0, plan.limits.max_tokens)
-    held = evolve(plan, sampling=evolve(sampling, grammar=plan.sampling.grammar), limits=limits)
-    return ResponsesShape(request, (held,), rules.model, tokenizer, prompt, Reader(prompt.parser()))
+    sampling = evolve(sampling, grammar=plan.sampling.grammar)
+    held = evolve(plan, sampling=sampling, limits=limits, logprobs=request.logprobs)
+    scores = None if request.logprobs is None else ContentScores(prompt.parser())
+    return ResponsesShape(request, (held,), rules.model, tokenizer, prompt, Reader(prompt.parser()), scores)

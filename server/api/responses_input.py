@@ -13,7 +13,7 @@ from .chat import EFFORTS, effort_variables, read_form
 from .errors import ApiError, bad_request, unsupported
 from .jsonbody import Fields
 from .messages import MAX_MESSAGES, read_message
-from .params import Params, Rules, check_model, read_params
+from .params import MAX_ALTERNATIVES, Params, Rules, check_model, read_params
 
 # Fields that would need state here, or change the answer, with the value that changes nothing.
 _UNREAD: dict[str, Any] = {
@@ -21,13 +21,12 @@ _UNREAD: dict[str, Any] = {
     "conversation": None,
     "background": False,
     "prompt": None,
-    "truncation": "disabled",
-    "top_logprobs": 0,
+    "json_schema": None,
     "prompt_logprobs": None,
     "n": 1,
 }
 
-# What a request may ask to be included; more than is here is left out, but for log-probabilities.
+# What a request may ask to be included; the rest that there is elsewhere is left out.
 _LOGPROBS = "message.output_text.logprobs"
 
 
@@ -38,6 +37,10 @@ class ResponsesRequest:
     params: Params
     conversation: Conversation
     echoed: dict[str, Any] = field(repr=False)
+    # The types of tools that were left out.
+    skipped: tuple[str, ...] = ()
+    # How many likeliest tokens are shown with each token; None for no log-probabilities.
+    logprobs: int | None = None
 
 
 def read_responses(fields: Fields, rules: Rules, *, developer_role: bool) -> ResponsesRequest:
@@ -46,14 +49,18 @@ def read_responses(fields: Fields, rules: Rules, *, developer_role: bool) -> Res
     for name, neutral in _UNREAD.items():
         if fields.get(name) not in (None, neutral):
             raise unsupported(name)
-    if _LOGPROBS in (fields.array("include") or []):
-        raise unsupported("include")
+    top = fields.integer("top_logprobs", 0, MAX_ALTERNATIVES) or 0
+    scored = _LOGPROBS in (fields.array("include") or [])
+    if top and not scored:
+        raise bad_request(f"`top_logprobs` needs `{_LOGPROBS}` in `include`", "top_logprobs")
     fields.boolean("store")
     metadata = fields.mapping("metadata")
     params = read_params(fields, rules, max_tokens_field="max_output_tokens", lowest_max_tokens=1)
     reasoning = Fields(fields.mapping("reasoning"), "reasoning.")
     effort = reasoning.choice("effort", EFFORTS)
-    chat = _as_chat(fields)
+    truncation = fields.choice("truncation", ("auto", "disabled")) or "disabled"
+    tools, skipped = _tools(fields)
+    chat = _as_chat(fields, tools)
     conversation = Conversation(
         messages=_messages(fields, developer_role),
         tools=read_tools(chat),
@@ -73,23 +80,57 @@ def read_responses(fields: Fields, rules: Rules, *, developer_role: bool) -> Res
         "text": {"format": text.get("format") or {"type": "text"}},
         "tool_choice": fields.get("tool_choice") or "auto",
         "tools": fields.array("tools") or [],
+        "top_logprobs": top,
         "top_p": params.sampling.top_p,
-        "truncation": "disabled",
+        "truncation": truncation,
     }
     # A stream always ends with its usage, and never has it before.
     params = evolve(params, include_usage=True, continuous_usage=False)
-    return ResponsesRequest(params, conversation, echoed)
+    return ResponsesRequest(params, conversation, echoed, skipped, top if scored else None)
 
 
-def _as_chat(fields: Fields) -> Fields:
+# Tools that the vendor's server runs, or that are no functions; agents list them whether they are there or not.
+_HOSTED = (
+    *("web_search", "file_search", "code_interpreter", "computer", "image_generation", "mcp", "local_shell", "shell"),
+    *("apply_patch", "custom", "namespace", "tool_search"),
+)
+
+
+def _tools(fields: Fields) -> tuple[list[Any], tuple[str, ...]]:
+    """The tools but for hosted ones, and the types of those: they are left out where the model is free to call."""
+    tools = fields.array("tools") or []
+    choice = fields.get("tool_choice")
+    free = choice in (None, "auto", "none") or (isinstance(choice, dict) and choice.get("mode") == "auto")
+    if not free:
+        return tools, ()
+    return [tool for tool in tools if not _hosted(tool)], tuple(tool["type"] for tool in tools if _hosted(tool))
+
+
+def _hosted(tool: Any) -> bool:
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    return isinstance(kind, str) and any(kind == name or kind.startswith(f"{name}_") for name in _HOSTED)
+
+
+def _choice(choice: Any) -> Any:
+    """`tool_choice` as chat requests have it."""
+    if not isinstance(choice, dict):
+        return choice
+    if choice.get("type") != "allowed_tools":
+        return {"type": choice.get("type"), "function": choice}
+    listed = choice.get("tools")
+    if isinstance(listed, list):
+        free = choice.get("mode") == "auto"
+        listed = [{"type": item.get("type"), "function": item} if isinstance(item, dict) else item
+                  for item in listed if not (free and _hosted(item))]  # fmt: skip
+    return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode"), "tools": listed}}
+
+
+def _as_chat(fields: Fields, tools: list[Any]) -> Fields:
     """Tools and the text's format as chat requests have them."""
     form = Fields(fields.mapping("text"), "text.").mapping("format")
     if form.get("type") == "json_schema":
         form = {"type": "json_schema", "json_schema": form}
-    choice = fields.get("tool_choice")
-    if isinstance(choice, dict):
-        choice = {"type": choice.get("type"), "function": choice}
-    tools: Any = fields.array("tools")
+    choice = _choice(fields.get("tool_choice"))
     return Fields(
         {
             # An empty list is what clients of this endpoint send for none.

@@ -23,11 +23,18 @@ class Output:
         self.items: list[dict[str, Any]] = []
         self._open = False
         self._number = 0
+        # Scores of the tokens of each message, and how many of the last one's were told.
+        self._scores: dict[int, list[dict[str, Any]]] = {}
+        self._told = 0
 
     def event(self, kind: str, **more: Any) -> dict[str, Any]:
         """The next event."""
         self._number += 1
         return {"type": kind, "sequence_number": self._number - 1, **more}
+
+    def score(self, message: int, entry: dict[str, Any]) -> None:
+        """A token's score, in the message of this number, before the piece that ends the message."""
+        self._scores.setdefault(message, []).append(entry)
 
     def push(self, piece: Piece) -> list[dict[str, Any]]:
         """The events that a piece gives."""
@@ -43,7 +50,7 @@ class Output:
             out.append(self._of_item("function_call_arguments.delta", delta=piece.text))
         elif piece.kind is not Kind.CALL:
             item["content"][0]["text"] += piece.text
-            out.append(self._of_part("delta", delta=piece.text))
+            out.append(self._of_part("delta", delta=piece.text, **self._new_scores()))
         return out
 
     def close(self, status: str) -> list[dict[str, Any]]:
@@ -57,8 +64,10 @@ class Output:
             done = {"arguments": item["arguments"], "name": item["name"]}
             return [self._of_item("function_call_arguments.done", **done), self._item("done")]
         part = item["content"][0]
+        scores = {"logprobs": self._message_scores()} if item["type"] == "message" else {}
+        part |= scores
         return [
-            self._of_part("done", text=part["text"]),
+            self._of_part("done", text=part["text"], **scores),
             self._of_item("content_part.done", content_index=0, part=copy.copy(part)),
             self._item("done"),
         ]
@@ -66,16 +75,19 @@ class Output:
     def _begin(self, kind: str, text: str) -> list[dict[str, Any]]:
         self._open = True
         if kind == "function_call":
-            call = {"call_id": new_id("call"), "name": text, "arguments": ""}
-            self.items.append({"id": new_id("fc"), "type": kind, "status": "in_progress", **call})
+            call = {"call_id": new_id("call_"), "name": text, "arguments": ""}
+            self.items.append({"id": new_id("fc_"), "type": kind, "status": "in_progress", **call})
             return [self._item("added")]
         if kind == "message":
             self.items.append(
-                {"id": new_id("msg"), "type": kind, "status": "in_progress", "role": "assistant", "content": []}
+                {"id": new_id("msg_"), "type": kind, "status": "in_progress", "role": "assistant", "content": []}
             )
+            self._told = 0
             part: dict[str, Any] = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
         else:
-            self.items.append({"id": new_id("rs"), "type": kind, "status": "in_progress", "summary": [], "content": []})
+            self.items.append(
+                {"id": new_id("rs_"), "type": kind, "status": "in_progress", "summary": [], "content": []}
+            )
             part = {"type": "reasoning_text", "text": ""}
         added = self._item("added")
         self.items[-1]["content"].append(part)
@@ -92,4 +104,16 @@ class Output:
     def _of_part(self, what: str, **more: Any) -> dict[str, Any]:
         if self.items[-1]["type"] == "reasoning":
             return self._of_item(f"reasoning_text.{what}", content_index=0, **more)
-        return self._of_item(f"output_text.{what}", content_index=0, **more, logprobs=[])
+        return self._of_item(f"output_text.{what}", content_index=0, **more)
+
+    def _message_scores(self) -> list[dict[str, Any]]:
+        """The scores of the last message."""
+        return self._scores.get(sum(item["type"] == "message" for item in self.items) - 1, [])
+
+    def _new_scores(self) -> dict[str, Any]:
+        """Those that no event told of yet."""
+        if self.items[-1]["type"] != "message":
+            return {}
+        new = self._message_scores()[self._told :]
+        self._told += len(new)
+        return {"logprobs": new}

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from attrs import field, frozen
 
-from ..dialects.conversation import Conversation, Dialect, Prompt
+from ..dialects.conversation import Conversation, Dialect, Encode, Prompt
 from ..engine.engine import Engine, NotAccepting, QueueFull
 from ..engine.grammar import Grammar, GrammarBusy, GrammarError, Grammars, json_rule
 from ..engine.sampling import Sampling
 from ..text.answer import Limits
-from ..text.tokenizer import Tokenizer
+from ..text.tokenizer import Tokenizer, TooManyTokens
 from .builders import Builders
 from .chat import ChatRequest, ChatShape, read_chat, shape_chat
 from .completions import CompletionRequest, CompletionShape, read_completion
@@ -23,6 +21,7 @@ from .errors import ApiError, bad_request, busy, overloaded, stopping
 from .generation import Generation, Plan, Wakeups
 from .jsonbody import Fields
 from .params import Params, Rules, check_ids, check_model
+from .respond import off_loop
 from .responses import ResponsesShape, shape_responses
 from .responses_input import read_responses
 from .shapes import Envelope, Shape, new_id
@@ -97,13 +96,17 @@ class Service:
         """Check and tokenise a completion request. Raises `ApiError`; may take a while."""
         request = read_completion(Fields(body), self.rules)
         plans = [plan for prompt in request.prompts for plan in self._completion_plans(request, prompt)]
-        envelope = Envelope(new_id("cmpl"), "text_completion", self.rules.model)
+        envelope = Envelope(new_id("cmpl-"), "text_completion", self.rules.model)
         return CompletionShape(request.params, tuple(plans), envelope, self.tokenizer, request.echo, request.logprobs)
 
     def _completion_plans(self, request: CompletionRequest, prompt: str | tuple[int, ...]) -> list[Plan]:
         if isinstance(prompt, str):
             text: str | None = prompt
-            encode = partial(self._tokenizer().encode, add_special_tokens=request.add_special_tokens)
+            tokenizer = self._tokenizer()
+
+            def encode(text: str, most: int | None = None) -> list[int]:
+                return tokenizer.encode(text, request.add_special_tokens, most)
+
             ids = self._encode(prompt, encode, "prompt")
         else:
             text, ids = None, prompt
@@ -115,7 +118,7 @@ class Service:
             for number in range(request.params.n)
         ]
 
-    def start(self, shape: Shape, request_id: str = "") -> Generation:
+    async def start(self, shape: Shape, request_id: str = "") -> Generation:
         """Queue a request's sequences. Raises `ApiError` 429 or 503. To be called on the event loop.
 
         `request_id` is the client's, which only logs show: other requests may have the same.
@@ -123,7 +126,7 @@ class Service:
         name = f"{shape.id} ({request_id})" if request_id else shape.id
         generation = Generation(self.engine, self.wakeups, name, shape.plans, shape.piece, self.seconds)
         try:
-            generation.start()
+            await off_loop(shape.prompt_tokens * len(shape.plans), generation.start)
         except QueueFull:
             raise overloaded(RETRY_SECONDS) from None
         except NotAccepting:
@@ -171,14 +174,21 @@ class Service:
             raise bad_request("this checkpoint has no chat template; use /v1/completions", "messages")
         return self.dialect
 
-    def _encode(self, text: str, encode: Callable[[str], list[int]], param: str) -> tuple[int, ...]:
-        """The ids of a prompt; one that is far too long is refused before all of it is tokenised."""
-        limit = LONG * self.rules.context
-        if len(text) > limit and (cut := _last_space(text[:limit])):
-            count = len(encode(text[:cut]))
-            if count > self.rules.context:
-                raise self._too_long(f"at least {count}", param)
-        return tuple(encode(text))
+    def _encode(self, text: str, encode: Encode, param: str) -> tuple[int, ...]:
+        """The ids of a prompt. Raises `ApiError` 400 where the context has no room for it.
+
+        What cannot fit is refused before it is tokenised, what is far too long before all of it is.
+        """
+        most, limit = self.rules.context, LONG * self.rules.context
+        least = self._tokenizer().least(text)
+        if least > most:
+            raise self._too_long(f"at least {least}", param)
+        try:
+            if len(text) > limit and (cut := _last_space(text[:limit])):
+                encode(text[:cut], most)
+            return check_ids(encode(text, most), self.rules.vocab, param)
+        except TooManyTokens as error:
+            raise self._too_long(f"at least {error.count}", param) from None
 
     def _room(self, prompt: int, max_tokens: int | None, default: int | None, param: str) -> int:
         """How many tokens the answer may have. Raises `ApiError` 400 where the context has no room for them."""

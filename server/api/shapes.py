@@ -9,13 +9,17 @@ from typing import Any, Protocol
 
 from attrs import field, frozen
 
+from ...dsl.version import version
 from ..engine.scores import Scored
 from ..text.answer import Delta
 from ..text.tokenizer import Tokenizer
 from .errors import ApiError
 from .generation import Part, Plan
-from .jsonbody import dump
+from .jsonwrite import dump
 from .params import Params
+
+# What made the answer: with the same seed another one may answer otherwise.
+FINGERPRINT = f"mks-{version()}"
 
 
 @frozen
@@ -30,12 +34,12 @@ class Envelope:
     def wrap(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
         """An object of the response."""
         head = {"id": self.id, "object": self.object, "created": self.created, "model": self.model}
-        return {**head, "choices": choices, **more}
+        return {**head, "system_fingerprint": FINGERPRINT, "choices": choices, **more}
 
 
-def new_id(kind: str) -> str:
+def new_id(prefix: str) -> str:
     """An id that no other response has."""
-    return f"{kind}-{uuid.uuid4().hex}"
+    return f"{prefix}{uuid.uuid4().hex}"
 
 
 @frozen
@@ -105,6 +109,10 @@ class Shape(Protocol):
         """The tokens of all prompts, each counted once."""
 
     @property
+    def notes(self) -> dict[str, Any]:
+        """What the access log says of it."""
+
+    @property
     def framing(self) -> Framing:
         """How it is streamed."""
 
@@ -129,9 +137,14 @@ def token_name(tokenizer: Tokenizer | None, token: int) -> str:
     return f"token_id:{token}" if tokenizer is None else tokenizer.spelling(token)
 
 
-def token_bytes(tokenizer: Tokenizer | None, token: int) -> list[int] | None:
-    """The bytes of a token, where they are known."""
-    return None if tokenizer is None else list(tokenizer.piece(token, skip_special_tokens=False))
+def token_scores(tokenizer: Tokenizer, scored: Scored) -> dict[str, Any]:
+    """A token with its log-probability, and the likeliest beside it."""
+
+    def named(token: int, logprob: float | None) -> dict[str, Any]:
+        data = list(tokenizer.piece(token, skip_special_tokens=False))
+        return {"token": token_name(tokenizer, token), "logprob": logprob, "bytes": data}
+
+    return {**named(scored.token, scored.logprob), "top_logprobs": [named(*pair) for pair in scored.top]}
 
 
 def prompt_logprobs(tokenizer: Tokenizer | None, prompt: Sequence[Scored], count: int) -> list[dict[str, Any] | None]:

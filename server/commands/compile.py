@@ -20,6 +20,7 @@ from .guard import command_parser, guarded
 from .terminal import warn, working
 
 if TYPE_CHECKING:
+    from ...backends.pallas.bundles import Bundles
     from ...dsl.model.instance import Instance
     from ...dsl.program.ir import Program
     from ...dsl.schedule.ir import Schedule
@@ -35,14 +36,14 @@ has a folder of its own in it, rows1, rows2, …, and manifest.json lists them.
 _EXAMPLES = """\
 examples:
   mks compile qwen38 --rows 1 -o compiled
-  mks compile qwen38.mks --schedule ironwood4 --context 32768 --no-bundles -o compiled
-  mks compile qwen38 --span 8 -o verification
+  mks compile qwen38.mks --schedule ironwood4 --context 32768 -o compiled
+  mks compile qwen38 --span 8 --bundles -o verification
   mks compile qwen3 --checkpoint ~/Qwen3-0.6B --adopt -o compiled --json
 
-The bundles that a step executes are counted from the compiler's schedule when the
-executable is written. That compiles twice more, in processes of their own, which takes
-several times as long as all the rest; --no-bundles leaves it out. What was counted is
-kept, and `mks plan --time` predicts with it.
+With --bundles, the bundles that a step executes are counted from the compiler's schedule
+when the executable is written. That compiles twice more, in processes of their own, which
+takes several times as long as all the rest. What was counted is kept: later compiles of
+the same step say it too, and `mks plan --time` predicts with it.
 
 exit status: 0 fine, 1 errors, 2 wrong usage
 """
@@ -63,7 +64,7 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
         type=count,
         help="a pass over N consecutive tokens of one sequence, one of the schedule's spans, instead of a decode step",
     )
-    add("--no-bundles", dest="bundles", action="store_false", help="do not count the bundles that a step executes")
+    add("--bundles", action="store_true", help="count the bundles that a step executes, if they are not known yet")
     add_choice(parser)
     add("--json", action="store_true", help="print one JSON object: folder, seconds, steps")
     return parse(parser, argv)
@@ -132,7 +133,7 @@ def _compile(args: argparse.Namespace) -> None:
     steps: list[tuple[Path, Program, dict[str, Any]]] = []
     for rows in schedule.rows:
         at = time.perf_counter()
-        program = lower_fitting(schedule, instance, rows, consecutive=args.span is not None)
+        program = lower_fitting(schedule, instance, rows, consecutive=(args.span or 1) > 1)
         spent = time.perf_counter() - at
         with working(f"Compiling {schedule.model.name} for {schedule.target.name}, rows {rows}"):
             # What follows takes a while to import, and what is wrong with a definition is said before.
@@ -147,9 +148,8 @@ def _compile(args: argparse.Namespace) -> None:
         begun = time.perf_counter()
         if not args.json:
             print(_line(place, said), flush=True)
-    if args.bundles:
-        for place, program, said in steps:
-            _count(place, program, said, quiet=args.json)
+    for place, program, said in steps:
+        _count(place, program, said, args.bundles, quiet=args.json)
     shown = [{k: v for k, v in said.items() if k not in ("name", "definition")} for _, _, said in steps]
     if several:
         folders = [{"rows": said["rows"], "folder": place.name} for place, _, said in steps]
@@ -165,14 +165,19 @@ def _shared(shown: list[dict[str, Any]]) -> dict[str, Any]:
     return {key: value for key, value in first.items() if all(other[key] == value for other in rest)}
 
 
-def _count(place: Path, program: Program, said: dict[str, Any], quiet: bool) -> None:
-    """Into the manifest; one that cannot be counted is no reason to fail."""
-    from ...backends.pallas.counting import count_step
+def _count(place: Path, program: Program, said: dict[str, Any], count: bool, quiet: bool) -> None:
+    """Into the manifest, where they are known or to `count`; a step whose bundles cannot be is no reason to fail."""
     from ...backends.pallas.kept import kept
     from .artifact import counted, write_manifest
 
-    with working(f"Counting the bundles of a step, rows {program.rows}"):
-        found = kept(program) or count_step(program)
+    found: Bundles | Diagnostic | None = kept(program)
+    if found is None and count:
+        with working(f"Counting the bundles of a step, rows {program.rows}"):
+            from ...backends.pallas.counting import count_step
+
+            found = count_step(program)
+    if found is None:
+        return
     if isinstance(found, Diagnostic):
         warn([found])
         return

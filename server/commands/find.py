@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...dsl.compile import Definition, check_source
-from ...dsl.diagnostics import Diagnostic, MksError
+from ...dsl.diagnostics import Diagnostic, Label, MksError
 from ...dsl.model.ir import Model
 from ...dsl.schedule.choose import choose_schedule
 from ...dsl.schedule.ir import Schedule
+from ...dsl.source import Source, Span
+from ...dsl.text import syntax as s
 from ...models.demo import default_checkpoint
 from ...models.library import find_definition
 from ...models.load import load
@@ -24,16 +26,51 @@ class CannotOpen(Exception):
     """A model cannot be opened as it was asked for; the text says why, for people."""
 
 
-def find_model(name: str) -> tuple[Definition, Model, list[Diagnostic]]:
-    """A definition, the model of it that is run, and warnings. Raises `MksError` or `CannotOpen`."""
+def find_model(name: str, *, scheduled: bool = True) -> tuple[Definition, Model, list[Diagnostic]]:
+    """A definition, the model of it that is run, and warnings. Raises `MksError` or `CannotOpen`.
+
+    Where nothing is `scheduled`, a schedule with errors is left out, with a warning.
+    """
     source, found = find_definition(name)
     if source is None:
         raise MksError(found)
     definition = check_source(source)
+    if definition.failed and not scheduled:
+        definition, more = _without_faulty(definition)
+        found += more
     found += definition.diagnostics
     if definition.failed:
         raise MksError(found)
     return definition, main_model(definition, name), found
+
+
+def _without_faulty(definition: Definition) -> tuple[Definition, list[Diagnostic]]:
+    """A definition without its schedules that have errors, and a warning of each; the same where that does not help.
+
+    Their text becomes blanks, so that all else stays where it is. Pairings of schedules go with them.
+    """
+    items = [item for item in definition.file.items if isinstance(item, s.Schedule | s.Speculate)]
+    wrong = {id(item): [d for d in definition.diagnostics if d.severity == "error" and _within(item.span, d)]
+             for item in items}  # fmt: skip
+    source, text = definition.file.source, definition.file.source.text
+    for item in items:
+        if wrong[id(item)] or isinstance(item, s.Speculate):
+            blank = "".join(c if c in "\r\n" else " " for c in item.span.text)
+            text = text[: item.span.start] + blank + text[item.span.end :]
+    other = check_source(Source(source.name, text))
+    if other.failed:
+        return definition, []
+    return other, [
+        Diagnostic("W202", f"`{item.name.text}` has errors, and is left out: nothing is scheduled here",
+                   Label(item.name.span), notes=tuple(f"{d.code}: {d.message}" for d in wrong[id(item)]),
+                   helps=("`mks check` shows where",))
+        for item in items if wrong[id(item)]
+    ]  # fmt: skip
+
+
+def _within(span: Span, found: Diagnostic) -> bool:
+    at = None if found.primary is None else found.primary.span
+    return at is not None and at.source is span.source and span.start <= at.start < span.end
 
 
 def main_model(definition: Definition, name: str) -> Model:

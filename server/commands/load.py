@@ -86,7 +86,7 @@ def open_model(
     assert model is not None, "neither a model nor a packed one"
     if schedule is not None and backend != "pallas":
         raise CannotOpen("--schedule says how kernels move weights; it goes with --backend pallas")
-    definition, chosen, found = find_model(model)
+    definition, chosen, found = find_model(model, scheduled=backend == "pallas")
     # What is not said is what was compiled.
     schedule = schedule or (steps.said["schedule"] if steps else None)
     dtype = dtype or (steps.said["dtype"] if steps else "f32")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
@@ -111,8 +112,22 @@ def from_checkpoint(binding: Binding) -> Source:
 
 
 def from_packed(packed: Packed) -> Source:
-    """Operands as `mks pack` left them: maps of the files, which are read where they are copied."""
-    return Source(packed.plain, lambda program, progress: packed.operand)
+    """Operands as `mks pack` left them: maps of the files, compared with their checksums where they are copied."""
+    return Source(packed.plain, lambda program, progress: _checked(packed, progress))
+
+
+def _checked(packed: Packed, progress: Progress) -> Operand:
+    done, lock = 0, Lock()
+
+    def operand(name: str, core: int) -> np.ndarray:
+        nonlocal done
+        found = packed.operand(name, core)
+        with lock:
+            done += found.nbytes
+            progress(done, packed.nbytes)
+        return found
+
+    return operand
 
 
 def _packing(binding: Binding, program: Program, progress: Progress) -> Operand:
@@ -121,6 +136,7 @@ def _packing(binding: Binding, program: Program, progress: Progress) -> Operand:
 
     read, sizes = stored(binding), {(entry.weight, entry.layer): entry.nbytes for entry in binding.entries()}
     total, done = sum(sizes.values()) * program.schedule.cores, 0
+    one_at_a_time = Lock()  # each makes its own copy of a weight while it packs
 
     def counted(name: str, layer: int | None) -> np.ndarray:
         nonlocal done
@@ -129,4 +145,8 @@ def _packing(binding: Binding, program: Program, progress: Progress) -> Operand:
         progress(min(done, total), total)
         return found
 
-    return lambda name, core: operand(program, counted, name, core)
+    def packing(name: str, core: int) -> np.ndarray:
+        with one_at_a_time:
+            return operand(program, counted, name, core)
+
+    return packing

@@ -7,14 +7,69 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from attrs import field, frozen
+
 from .channels import Kind, Piece, partial
 from .tagged import CALL, CALLED
 
-_FUNCTION = re.compile(r"\s*<function=([^>]*)>")
-_NEXT = re.compile(r"\s*(?:<parameter=([^>]*)>|</function>)")
-# A value ends here, also where the model forgot to close it.
-_ENDS = ("</parameter>", "<parameter=", "</function>", CALLED)
-_END = re.compile("|".join(map(re.escape, _ENDS)))
+FUNCTION, FUNCTION_END = "<function=", "</function>"
+PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
+
+# What opens and closes a value, and what a parameter's name is, for the grammar as for the parser.
+VALUE_OPEN, VALUE_CLOSE = ">\n", f"\n{PARAMETER_END}\n"
+KEY = r"[^<>\n]{1,128}"
+
+_FUNCTION = re.compile(rf"\s*{FUNCTION}([^<>\n]*)>")
+_NEXT = re.compile(rf"{PARAMETER}({KEY})>|{FUNCTION_END}|{FUNCTION}|{CALL}|{CALLED}")
+
+_CLOSE = re.compile(re.escape(VALUE_CLOSE))
+# Where no grammar holds the model, a value also ends where it forgot a line break or to close it: before a tag that is
+# at its place.
+_LOOSE = re.compile(
+    rf"{VALUE_CLOSE}|\n?{PARAMETER_END}(?=\s*(?:{PARAMETER}{KEY}>|{FUNCTION_END}|{CALLED}))"
+    rf"|\n(?={PARAMETER}{KEY}>)|\n?(?={FUNCTION_END}\s*{CALLED})|\n(?={CALLED})"
+)
+_TAGS = (PARAMETER, PARAMETER_END, FUNCTION, FUNCTION_END, CALL, CALLED)
+_PREFIXES = "|".join(re.escape(tag[:end]) for tag in _TAGS for end in range(len(tag), 0, -1))
+# The end of a text that may become one of these ends.
+_OPEN_END = re.compile(
+    rf"\n?(?:(?:{PARAMETER_END}|{FUNCTION_END})\s*)?(?:{PARAMETER}[^<>\n]{{0,128}}|{_PREFIXES})?\Z|\n?{PARAMETER_END}\n?\Z"
+)
+# A value that was closed at the very end of the answer.
+_LAST = re.compile(rf"\n?{PARAMETER_END}\s*\Z")
+
+
+@frozen
+class XmlCalls:
+    """How these calls are read; `schemas` are the parameters of the tools by name.
+
+    `held`: a grammar holds the answer to its form, so nothing else is taken for it.
+    """
+
+    schemas: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    held: bool = False
+
+    @property
+    def bare(self) -> str | None:
+        """What begins a call of a known tool without `<tool_call>`."""
+        return None if self.held else FUNCTION
+
+    def parser(self, opener: str) -> XmlCall:
+        """A parser for what follows `opener`."""
+        return XmlCall(self.schemas, opener, held=self.held)
+
+    def begins(self, text: str) -> bool | None:
+        """Whether a text behind `<tool_call>` begins a call of a known tool; None where it may still."""
+        found = _FUNCTION.match(text)
+        if found is not None:
+            return not self.held and found[1].strip() in self.schemas
+        return None if not self.held and _may_begin(text) else False
+
+
+def _may_begin(text: str) -> bool:
+    """Whether a text may become the head of a call."""
+    start = text.lstrip()
+    return FUNCTION.startswith(start) or bool(re.fullmatch(rf"{FUNCTION}[^<>\n]{{0,256}}", start))
 
 
 class ArgumentWriter:
@@ -60,10 +115,12 @@ class ArgumentWriter:
 
 
 class XmlCall:
-    """Reads one call; `schemas` are the parameters of the tools by name."""
+    """Reads the calls behind one `<tool_call>`; `schemas` are the parameters of the tools by name."""
 
-    def __init__(self, schemas: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, schemas: Mapping[str, Mapping[str, Any]], opener: str = CALL, *, held: bool = False) -> None:
         self._schemas = schemas
+        self._opener = opener
+        self._ends = _CLOSE if held else _LOOSE
         self._writer = ArgumentWriter({})
         self._held = ""
         self._state: Callable[[], bool] = self._function
@@ -71,7 +128,7 @@ class XmlCall:
         self._closed = False
 
     def push(self, text: str) -> tuple[list[Piece], str | None]:
-        """The pieces that are certain, and, once the call is closed, the text behind it."""
+        """The pieces that are certain, and, once the calls are over, the text behind them."""
         self._held += text
         while self._held and not self._closed and self._state():
             pass
@@ -81,12 +138,13 @@ class XmlCall:
     def finish(self, cut: bool) -> list[Piece]:
         """A call that was not closed: closed here unless the answer was cut; without a name it is content."""
         if self._state == self._function:
-            return [] if cut else [Piece(Kind.CONTENT, CALL + self._held)]
+            return [] if cut else [Piece(Kind.CONTENT, self._opener + self._held)]
         if self._state == self._value:
-            self._write(self._writer.more(self._held))
-            if not cut:
+            last = _LAST.search(self._held)
+            self._write(self._writer.more(self._held[: last.start()] if last else self._held))
+            if last or not cut:
                 self._write(self._writer.end_value())
-        if self._state != self._tail and not cut:
+        if self._state != self._between and not cut:
             self._write(self._writer.end())
         return self._out
 
@@ -95,61 +153,60 @@ class XmlCall:
 
     def _function(self) -> bool:
         head = _FUNCTION.match(self._held)
-        closed = self._held.find(CALLED)
-        if head is not None and (closed < 0 or head.end() <= closed):
+        if head is not None:
             name = head[1].strip()
             self._out.append(Piece(Kind.CALL, name))
             self._writer = ArgumentWriter(self._schemas.get(name, {}))
             self._held = self._held[head.end() :]
             self._state = self._parameter
-        elif closed >= 0:
-            self._out.append(Piece(Kind.CONTENT, CALL + self._held[: closed + len(CALLED)]))
-            self._close(closed)
+        elif not _may_begin(self._held):
+            self._out.append(Piece(Kind.CONTENT, self._opener))
+            self._closed = True
         return head is not None
 
     def _parameter(self) -> bool:
-        """Between values: another one, or the end."""
-        closed = self._held.find(CALLED)
-        found = _NEXT.search(self._held, 0, len(self._held) if closed < 0 else closed)
-        if found is None and closed >= 0:
-            self._write(self._writer.end())
-            self._close(closed)
-        elif found is not None and found[1] is None:
-            self._write(self._writer.end())
-            self._held = self._held[found.end() :]
-            self._state = self._tail
-        elif found is not None and (closed >= 0 or found.end() < len(self._held)):
-            # One more character is there, so a line break behind the tag is seen.
-            self._write(self._writer.key(found[1].strip()))
+        """Between values: another one, or the end, or another call where this one was not closed."""
+        found = _NEXT.search(self._held)
+        if found is None:
+            return False
+        key = found[1]
+        if key is not None and found.end() == len(self._held):
+            # One more character tells whether a line break follows the tag.
+            return False
+        if key is not None:
+            self._write(self._writer.key(key.strip()))
             self._held = self._held[found.end() :].removeprefix("\n")
             self._state = self._value
         else:
-            return False
+            self._write(self._writer.end())
+            self._held = self._held[found.start() :].removeprefix(FUNCTION_END)
+            self._state = self._between
         return True
 
     def _value(self) -> bool:
-        end = _END.search(self._held)
-        at = end.start() if end else len(self._held) - partial(self._held, *_ENDS)
-        if end is None and self._held[:at].endswith("\n"):
-            at -= 1
-        text, self._held = self._held[:at], self._held[at:]
-        self._write(self._writer.more(text.removesuffix("\n") if end else text))
+        end = self._ends.search(self._held)
+        open_end = _OPEN_END.search(self._held)
+        at = end.start() if end else open_end.start() if open_end else len(self._held)
+        self._write(self._writer.more(self._held[:at]))
+        self._held = self._held[end.end() if end else at :]
         if end is None:
             return False
         self._write(self._writer.end_value())
-        self._held = self._held.removeprefix(_ENDS[0])
         self._state = self._parameter
         return True
 
-    def _tail(self) -> bool:
-        closed = self._held.find(CALLED)
-        if closed >= 0:
-            self._close(closed)
+    def _between(self) -> bool:
+        """Behind a call: its closing tag, or another call, with a tag or without, or text."""
+        start = self._held.lstrip()
+        tag = next((tag for tag in (CALLED, CALL, FUNCTION) if start.startswith(tag)), None)
+        if tag is not None:
+            self._opener = CALL if tag == CALL else ""
+            self._closed = tag == CALLED
+            self._held = start if tag == FUNCTION else start[len(tag) :]
+            self._state = self._function
+            return True
+        self._closed = partial(start, CALLED, CALL, FUNCTION) < len(start)
         return False
-
-    def _close(self, at: int) -> None:
-        self._held = self._held[at + len(CALLED) :]
-        self._closed = True
 
 
 _OF_VALUE: dict[type, tuple[str, ...]] = {

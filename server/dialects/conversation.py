@@ -42,19 +42,27 @@ class Conversation:
     @property
     def schemas(self) -> list[dict[str, Any]]:
         """The JSON schemas that the answer must keep to."""
-        strict = [{"type": "object", **tool.parameters} for tool in self.tools.callable if tool.strict]
-        return strict if self.form.kind is FormKind.TEXT else [self.form.schema, *strict]
+        held = [{"type": "object", **tool.parameters} for tool in self.tools.callable if tool.held]
+        return held if self.form.kind is FormKind.TEXT else [self.form.schema, *held]
+
+
+class Encode(Protocol):
+    """From a text to ids."""
+
+    def __call__(self, text: str, most: int | None = None) -> list[int]:
+        """The ids of `text`. Raises `TooManyTokens` for more than `most`."""
 
 
 @frozen
 class Prompt:
     """A conversation as text, the way to its ids, and how its answer is read and held to what was asked.
 
-    `encode` takes a beginning of `text`. `grammar` is Lark, None where the model is free.
+    `encode` takes a beginning of `text` and how many ids there may be, beyond which it raises `TooManyTokens`.
+    `grammar` is Lark, None where the model is free.
     """
 
     text: str = field(repr=False)
-    encode: Callable[[str], list[int]] = field(repr=False)
+    encode: Encode = field(repr=False)
     parser: Callable[[], Parser] = field(repr=False)
     grammar: str | None = field(default=None, repr=False)
     # Tokens that are markup, as they stand in the text that the parser reads.

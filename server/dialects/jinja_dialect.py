@@ -13,11 +13,11 @@ from ..api.errors import ApiError, bad_request
 from ..engine.grammar import json_rule, literal
 from ..text.template import ChatTemplate, TemplateFailure
 from ..text.tokenizer import Tokenizer
-from .calls_json import JsonCall
-from .calls_xml import XmlCall, types_of
+from .calls_json import JsonCalls
+from .calls_xml import FUNCTION, FUNCTION_END, KEY, PARAMETER, VALUE_CLOSE, VALUE_OPEN, XmlCalls, types_of
 from .channels import Parser, Plain
 from .conversation import Conversation, Form, FormKind, Prompt
-from .tagged import CALL, CALLED, MARKUP, THINK, THOUGHT, CallParser, TaggedParser
+from .tagged import CALL, CALLED, MARKUP, THINK, THOUGHT, TaggedParser
 from .tools import Tool, Tools
 
 
@@ -47,16 +47,7 @@ class JinjaDialect:
         tools = conversation.tools
         if tools.callable and self.calls is None:
             raise bad_request("this model's chat template knows no tools", "tools", "unsupported_parameter")
-        shown = [tool.raw for tool in tools.all] if tools.callable else None
-        try:
-            text = self.template.render(
-                self.tokenizer.disarm(conversation.messages),
-                tools=self.tokenizer.disarm(shown),
-                add_generation_prompt=conversation.add_generation_prompt,
-                variables=self.tokenizer.disarm(dict(conversation.variables)),
-            )
-        except TemplateFailure as error:
-            raise bad_request(str(error), "messages") from error
+        text = self._rendered(conversation, [tool.raw for tool in tools.all] if tools.callable else None)
         end = text.rstrip() if conversation.add_generation_prompt else ""
         opened = self.thinks and end.endswith(THINK)
         free = self.thinks and not end.endswith((THINK, THOUGHT))
@@ -68,6 +59,23 @@ class JinjaDialect:
             marks=self._marks(),
         )
 
+    def _rendered(self, conversation: Conversation, tools: list[dict[str, Any]] | None) -> str:
+        """The text of a conversation, without arguments that are no object where the template cannot write those."""
+        given = self.tokenizer.disarm(conversation.messages)
+        of_objects = _with_objects(given)
+        while True:
+            try:
+                return self.template.render(
+                    given,
+                    tools=self.tokenizer.disarm(tools),
+                    add_generation_prompt=conversation.add_generation_prompt,
+                    variables=self.tokenizer.disarm(dict(conversation.variables)),
+                )
+            except TemplateFailure as error:
+                if given == of_objects:
+                    raise bad_request(str(error), "messages") from error
+                given = of_objects
+
     def _marks(self) -> dict[int, str]:
         """Markup whose tokens are special: it stays in the text all the same."""
         ids = {self.tokenizer.backend.token_to_id(mark): mark for mark in MARKUP}
@@ -77,12 +85,8 @@ class JinjaDialect:
         if not self.thinks and not tools.callable:
             return Plain
         schemas = {tool.name: tool.parameters for tool in tools.callable}
-
-        def xml() -> CallParser:
-            return XmlCall(schemas)
-
-        style = None if not tools.callable else xml if self.calls is CallStyle.XML else JsonCall
-        return lambda: TaggedParser(thinks=self.thinks, opened=opened, calls=style)
+        calls = XmlCalls(schemas, tools.guided) if self.calls is CallStyle.XML else JsonCalls(schemas, tools.guided)
+        return lambda: TaggedParser(thinks=self.thinks, opened=opened, calls=calls if tools.callable else None)
 
     def _grammar(self, tools: Tools, form: Form, opened: bool, free: bool) -> str | None:
         """Reasoning is free; what follows it is held to the form and the tools."""
@@ -120,19 +124,35 @@ class JinjaDialect:
                 yield from _xml_rules(at, tool)
 
 
+def _with_objects(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same with `{}` for arguments that are no object."""
+
+    def whole(call: dict[str, Any]) -> dict[str, Any]:
+        function = call["function"]
+        text = isinstance(function["arguments"], str)
+        return {**call, "function": {**function, "arguments": {}}} if text else call
+
+    return [
+        {**message, "tool_calls": [whole(call) for call in message["tool_calls"]]}
+        if message.get("tool_calls")
+        else message
+        for message in messages
+    ]
+
+
 def _arguments(tool: Tool) -> str:
-    if not tool.strict:
+    if not tool.held:
         return json_rule({"type": "object"})
     return json_rule({"type": "object", **tool.parameters})
 
 
 def _xml_rules(at: int, tool: Tool) -> Iterator[str]:
-    """A call with its parameters in the order of the schema, where it is strict; with any otherwise."""
-    head, end = literal(f"\n<function={tool.name}>\n"), literal(f"</function>\n{CALLED}")
-    text = r"[lazy]: /(?s:.*)\n<\/parameter>\n/"
-    if not tool.strict:
+    """A call with its parameters in the order of the schema, where it is held; with any otherwise."""
+    head, end = literal(f"\n{FUNCTION}{tool.name}>\n"), literal(f"{FUNCTION_END}\n{CALLED}")
+    text = f"[lazy]: /(?s:.*){_regex(VALUE_CLOSE)}/"
+    if not tool.held:
         yield f"call_{at}: {head} param_{at}* {end}"
-        yield f'param_{at}: "<parameter=" /[^<>\\n]{{1,128}}/ ">\\n" value_{at}'
+        yield f"param_{at}: {literal(PARAMETER)} /{KEY}/ {literal(VALUE_OPEN)} value_{at}"
         yield f"value_{at}{text}"
         return
     properties, required = _strict_properties(tool), tool.parameters.get("required") or []
@@ -140,7 +160,7 @@ def _xml_rules(at: int, tool: Tool) -> Iterator[str]:
     uses = [f"param_{at}_{n}" + ("" if name in required else "?") for n, name in enumerate(properties)]
     yield f"call_{at}: {head} {' '.join(uses)} {end}"
     for n, (name, schema) in enumerate(properties.items()):
-        opening, closing = literal(f"<parameter={name}>\n"), literal("\n</parameter>\n")
+        opening, closing = literal(f"{PARAMETER}{name}{VALUE_OPEN}"), literal(VALUE_CLOSE)
         options = _texts(schema)
         if options:
             yield f"param_{at}_{n}: {opening} ({' | '.join(map(literal, options))}) {closing}"
@@ -149,6 +169,11 @@ def _xml_rules(at: int, tool: Tool) -> Iterator[str]:
             yield f"value_{at}_{n}{text}"
         else:
             yield f"param_{at}_{n}: {opening} {json_rule({**schema, **shared})} {closing}"
+
+
+def _regex(text: str) -> str:
+    """A regular expression in Lark for exactly this text, which has no characters with a meaning but `/`."""
+    return text.replace("/", r"\/").replace("\n", r"\n")
 
 
 _ANNOTATIONS = frozenset(["title", "description", "default", "examples", "$comment", "deprecated"])
@@ -180,7 +205,7 @@ def _is_text(schema: dict[str, Any], tool: Tool) -> bool:
 
 
 def _cannot(tool: Tool, what: str) -> ApiError:
-    message = f"the strict tool `{tool.name}` has {what}, which the calls of this model cannot be held to"
+    message = f"the tool `{tool.name}` has {what}, which the calls of this model cannot be held to"
     return bad_request(message, "tools")
 
 

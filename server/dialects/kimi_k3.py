@@ -13,7 +13,7 @@ from typing import Any
 from attrs import frozen
 
 from ..api.errors import bad_request
-from ..text.tokenizer import Tokenizer
+from ..text.tokenizer import Tokenizer, TooManyTokens
 from .conversation import Conversation, Form, FormKind, Prompt
 from .kimi_k3_grammar import grammar
 from .kimi_k3_parser import MARKS, Channel, XtmlParser
@@ -61,8 +61,8 @@ class KimiDialect:
         opened = channel if conversation.add_generation_prompt else None
         schemas = {tool.name: tool.parameters for tool in conversation.tools.callable}
 
-        def encode(text: str) -> list[int]:
-            return self._encode(segments, len(text))
+        def encode(text: str, most: int | None = None) -> list[int]:
+            return self._encode(segments, len(text), most)
 
         return Prompt(
             text="".join(segment.text for segment in segments),
@@ -72,15 +72,18 @@ class KimiDialect:
             marks=dict(zip(self.ids, MARKS, strict=True)),
         )
 
-    def _encode(self, segments: Sequence[Segment], length: int) -> list[int]:
+    def _encode(self, segments: Sequence[Segment], length: int, most: int | None) -> list[int]:
         """The ids of the first segments, up to so many characters."""
         marker_ids = dict(zip(MARKERS, self.ids, strict=True))
         out: list[int] = []
         for segment in segments:
             if length <= 0:
                 break
-            out += [marker_ids[segment.text]] if segment.marker else self.tokenizer.encode_plain(segment.text[:length])
+            text = segment.text
+            out += [marker_ids[text]] if segment.marker else self.tokenizer.encode_plain(text[:length], most)
             length -= len(segment.text)
+            if most is not None and len(out) > most:
+                raise TooManyTokens(len(out))
         return out
 
 
@@ -156,11 +159,19 @@ def _assistant(message: dict[str, Any], thinking: bool) -> Iterator[Segment]:
     for index, call in enumerate(message["tool_calls"], start=1):
         function = call["function"]
         yield from _open("call", ("tool", function["name"]), ("index", index))
-        for key, value in function["arguments"].items():
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            yield from _element("argument", _text(text), ("key", key), ("type", _type(value)))
+        yield from _arguments(function["arguments"])
         yield from _close("call")
     yield from _close("tools")
+
+
+def _arguments(given: dict[str, Any] | str) -> Iterator[Segment]:
+    """An element for each argument; what is no object is one block of JSON, as far as it goes."""
+    if isinstance(given, str):
+        yield from _element("json", _text(given), ("type", "object"))
+        return
+    for key, value in given.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield from _element("argument", _text(text), ("key", key), ("type", _type(value)))
 
 
 def _results_in_order(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

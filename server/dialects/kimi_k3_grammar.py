@@ -48,10 +48,10 @@ def grammar(tools: Tools, form: Form, opened: Channel | None, ids: tuple[int, ..
 
 
 def _call(at: int, tool: Tool, start: str, stop: str, sep: str) -> str:
-    """A strict tool's arguments are one JSON block, which its schema applies to; others are elements of any name."""
+    """Arguments are one JSON block where they are held to a schema, which applies to it, else elements of any name."""
     head = f"{start} {literal(f'call tool="{tool.name}" index="')} INDEX {literal('"')} {sep}"
     body = "argument*"
-    if tool.strict:
+    if tool.held:
         block = json_rule({"type": "object", **tool.parameters})
         body = f"{start} {literal('json type="object"')} {sep} {block} {stop} {literal('json')} {sep}"
     return f"call_{at}: {head} {body} {stop} {literal('call')} {sep}"

@@ -53,6 +53,8 @@ class XtmlParser:
         self._tag: str | None = None
         self._writer = ArgumentWriter({})
         self._json = False
+        # White space between elements, as long as nothing else came there.
+        self._between = ""
         self._channel = Channel.BETWEEN
         self._out: list[Piece] = []
         if opened is not None:
@@ -87,10 +89,12 @@ class XtmlParser:
             self._out.append(Piece(Kind.REASONING, text))
         elif self._channel is Channel.CONTENT:
             self._out.append(Piece(Kind.CONTENT, text))
-        elif self._channel is Channel.BETWEEN and text.strip():
+        elif self._channel is Channel.BETWEEN:
             # Text that no channel was opened for is meant as a response.
-            self._go(Channel.CONTENT)
-            self._out.append(Piece(Kind.CONTENT, text))
+            self._between += text
+            if text.strip():
+                self._out.append(Piece(Kind.CONTENT, self._between))
+                self._go(Channel.CONTENT)
         elif self._channel is Channel.ARGUMENT:
             self._write(self._writer.more(text))
         elif self._channel is Channel.JSON:
@@ -169,8 +173,4 @@ class XtmlParser:
             self.spans[-1] = (begun, self._at - len(self._tag or ""))
         elif channel is Channel.REASONING and self._channel is not Channel.REASONING:
             self.spans.append((self._at + (self._tag is not None), None))
-        self._channel = channel
-
-
-def _unescaped(value: str) -> str:
-    return value.replace("&quot;", '"').replace("&amp;", "&")
+        self._channel, self._between = channel, ""

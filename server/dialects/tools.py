@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from ..api.errors import bad_request
 from ..api.jsonbody import Fields
@@ -17,11 +18,14 @@ _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 @frozen
 class Tool:
-    """A function; `parameters` is the JSON schema of its arguments, to be kept to where `strict`."""
+    """A function; `parameters` is the JSON schema of its arguments, to be kept to where `held`.
+
+    That is where the tool is strict, and where a call is forced.
+    """
 
     name: str
     parameters: dict[str, Any] = field(repr=False)
-    strict: bool
+    held: bool
     # As the template is given it.
     raw: dict[str, Any] = field(repr=False)
 
@@ -39,7 +43,7 @@ class Tools:
     @property
     def guided(self) -> bool:
         """Whether the answer must be held to a grammar."""
-        return bool(self.callable) and (self.required or not self.parallel or any(t.strict for t in self.callable))
+        return bool(self.callable) and (self.required or not self.parallel or any(t.held for t in self.callable))
 
     @property
     def choice(self) -> str:
@@ -67,12 +71,32 @@ def read_tools(fields: Fields) -> Tools:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise bad_request(f"`tools` has two functions `{twice}`", "tools")
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        allowed, required = _allowed(choice, tools)
+        return Tools(tools, _forced(allowed) if required else allowed, required=required, parallel=parallel)
     if isinstance(choice, dict):
-        named = _named(choice, tools)
-        return Tools(tools, (named,), required=True, named=True, parallel=parallel)
+        named = _named(choice, tools, "tool_choice")
+        return Tools(tools, _forced([named]), required=True, named=True, parallel=parallel)
     if choice not in (None, "auto", "none", "required"):
         raise fields.wrong("tool_choice", "one of `none`, `auto`, `required`, or an object that names a function")
-    return Tools(tools, () if choice == "none" else tools, required=choice == "required", parallel=parallel)
+    if choice == "required":
+        return Tools(tools, _forced(tools), required=True, parallel=parallel)
+    return Tools(tools, () if choice == "none" else tools, parallel=parallel)
+
+
+# What a schema may say beside its properties and still be closed to others.
+_PLAIN = frozenset(["type", "properties", "required", "title", "description", "$defs", "definitions", "$schema"])
+
+
+def _forced(tools: Iterable[Tool]) -> tuple[Tool, ...]:
+    """Tools whose calls are held to their schemas; what a plain schema does not name is not allowed."""
+    return tuple(evolve(tool, held=True, parameters=_closed(tool.parameters)) for tool in tools)
+
+
+def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+    if schema.get("type", "object") != "object" or set(schema) - _PLAIN:
+        return schema
+    return {"type": "object", "properties": {}, "additionalProperties": False, **schema}
 
 
 def _tool(item: Any, name: str) -> Tool:
@@ -89,14 +113,31 @@ def _tool(item: Any, name: str) -> Tool:
     return Tool(called, function.mapping("parameters"), function.boolean("strict"), item)
 
 
-def _named(choice: dict[str, Any], tools: tuple[Tool, ...]) -> Tool:
-    outer = Fields(choice, "tool_choice.")
+def _named(choice: Any, tools: tuple[Tool, ...], place: str) -> Tool:
+    """The tool that `{"type": "function", "function": {"name": …}}` names. Raises `ApiError` 400."""
+    if not isinstance(choice, dict):
+        raise bad_request(f"`{place}` must be an object", place)
+    outer = Fields(choice, f"{place}.")
     if outer.choice("type", ("function",)) is None:
-        raise bad_request("`tool_choice.type` is missing", "tool_choice.type")
-    name = Fields(outer.mapping("function"), "tool_choice.function.").text("name")
+        raise bad_request(f"`{place}.type` is missing", f"{place}.type")
+    name = Fields(outer.mapping("function"), f"{place}.function.").text("name")
     if name is None:
-        raise bad_request("`tool_choice.function.name` is missing", "tool_choice.function.name")
+        raise bad_request(f"`{place}.function.name` is missing", f"{place}.function.name")
     found = next((tool for tool in tools if tool.name == name), None)
     if found is None:
-        raise bad_request(f"`tool_choice` names `{name[:128]}`, which is not in `tools`", "tool_choice")
+        raise bad_request(f"`{place}` names `{name[:128]}`, which is not in `tools`", place)
     return found
+
+
+def _allowed(choice: dict[str, Any], tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], bool]:
+    """The tools that a choice allows, and whether one of them must be called."""
+    place = "tool_choice.allowed_tools"
+    given = Fields(Fields(choice, "tool_choice.").mapping("allowed_tools"), f"{place}.")
+    mode = given.choice("mode", ("auto", "required"))
+    if mode is None:
+        raise bad_request(f"`{place}.mode` is missing", f"{place}.mode")
+    listed = given.array("tools")
+    if not listed:
+        raise bad_request(f"`{place}.tools` must name at least one tool", f"{place}.tools")
+    names = {_named(item, tools, f"{place}.tools[{at}]").name for at, item in enumerate(listed)}
+    return tuple(tool for tool in tools if tool.name in names), mode == "required"

@@ -25,8 +25,8 @@ class Finish(StrEnum):
 class Limits:
     """Where an answer ends.
 
-    `end_ids` end it silently, `stop_ids` and `stops` are named as the reason. Before `min_tokens` tokens no stop string
-    is looked for; that no end token comes earlier is the sampler's duty.
+    `end_ids` end it silently, `stop_ids` and `stops` are named as the reason. A stop string that is complete within the
+    first `min_tokens` tokens is text; that no end token comes there is the sampler's duty.
     """
 
     max_tokens: int
@@ -115,9 +115,7 @@ class Answer:
         return text
 
     def _match(self, text: str) -> tuple[str, str | None]:
-        if self._count <= self._limits.min_tokens:
-            return text, None
-        return self._stops.push(text)
+        return self._stops.push(text, ends=self._count > self._limits.min_tokens)
 
     def _rest(self) -> str:
         """All that was held back; a character that was cut shows as U+FFFD."""

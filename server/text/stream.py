@@ -39,15 +39,16 @@ class StopMatcher:
         self._lengths = [0] * len(self._stops)
         self._held = ""
 
-    def push(self, text: str) -> tuple[str, str | None]:
+    def push(self, text: str, ends: bool = True) -> tuple[str, str | None]:
         """The text that is now certain, and the stop string that ended it, if one did.
 
-        The stop string is not part of the text. After a match nothing may be pushed.
+        The stop string is not part of the text. After a match nothing may be pushed. Without `ends`, stop strings that
+        are complete with this text do not end it, and what only begins in it may still become one.
         """
         pending = self._held + text
         for at, char in enumerate(text, start=len(self._held) + 1):
             stop = self._advance(char)
-            if stop is not None:
+            if stop is not None and ends:
                 self._held = ""
                 return pending[: at - len(stop)], stop
         keep = max(self._lengths, default=0)
@@ -68,9 +69,10 @@ class StopMatcher:
                 length = borders[length - 1]
             if stop[length] == char:
                 length += 1
+            if length == len(stop):
+                found = stop if found is None or len(stop) > len(found) else found
+                length = borders[length - 1]
             self._lengths[number] = length
-            if length == len(stop) and (found is None or len(stop) > len(found)):
-                found = stop
         return found
 
 

@@ -13,9 +13,9 @@ from mks.dsl.diagnostics import Diagnostic
 
 ROOT = Path(__file__).parents[2]
 PAGES = pages()
-_CODE = re.compile(r'"([EW]\d{3})"')
+_CODE = re.compile(r'"([ENW]\d{3})"')
 # What no program can show: files, a checkpoint's tensors, bugs of our own. Tests name these in Python.
-_BEYOND = re.compile(r"E00[345]|E22\d|E40\d|E41[4-8]|E4[23]\d|E50\d|W414|W501|E90\d")
+_BEYOND = re.compile(r"E00[345]|E22\d|E40\d|E41[4-8]|E4[23]\d|E50\d|W202|W41[45]|W501|E90\d")
 
 
 def used() -> dict[str, set[str]]:
@@ -50,7 +50,7 @@ def test_every_code_has_a_test() -> None:
     missing = [
         code
         for code in sorted(PAGES)
-        if not re.search(rf"# (error|warning): \[{code}\]", shown)
+        if not re.search(rf"# (error|warning|note): \[{code}\]", shown)
         and not (_BEYOND.fullmatch(code) and f'"{code}"' in tests)
     ]
 

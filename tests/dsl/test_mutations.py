@@ -69,6 +69,7 @@ def answered(name: str, seed: int, changes: int) -> None:
         assert 0 <= span.start <= span.end <= len(span.source.text)
 
 
+@pytest.mark.thorough
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(NAMES), st.integers(0, 1 << 32), st.integers(1, 4))
 def test_mutated_definitions_are_answered(name: str, seed: int, changes: int) -> None:

@@ -1,16 +1,8 @@
-"""Two passes over consecutive tokens of an oracle's prompt by an interpreted kernel: a child process's program."""
+"""Two passes over consecutive tokens of an oracle's prompt by an interpreted kernel, in a child process."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from functools import partial
-from pathlib import Path
-
-if __name__ == "__main__":
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +21,7 @@ from mks.models.library import find_definition
 from mks.models.load import load
 
 
-def main(folder: str, tokens: int, kept: int, mode: str, tile: int, form: str) -> list[list[float]]:
+def errors(folder: str, tokens: int, kept: int, mode: str, tile: int, form: str) -> list[list[float]]:
     """The largest error of each token's logits, pass by pass."""
     source, _ = find_definition(FAMILIES[folder][0])
     assert source is not None
@@ -61,8 +53,3 @@ def main(folder: str, tokens: int, kept: int, mode: str, tile: int, form: str) -
         found.append([float(each) for each in error.max(axis=1)])
         first, state = first + kept + 1, kept
     return found
-
-
-if __name__ == "__main__":
-    name, *numbers = sys.argv[1:]
-    print(json.dumps(main(Path(name).name, int(numbers[0]), int(numbers[1]), numbers[2], int(numbers[3]), numbers[4])))

@@ -1,23 +1,17 @@
-"""A decoder of kernels, interpreted on virtual cores: a child process's program.
+"""A decoder of kernels, interpreted on virtual cores by a child process.
 
-`python -m helpers.decoding DEVICES` reads what to make and what to call as JSON, and answers with what each call gave;
-`{"error": …}` where it raised `ValueError`. `save` answers with a number by which `restore` finds what was saved.
+It is told what to make and what to call, and answers with what each call gave; `{"error": …}` where it raised
+`ValueError`. `save` answers with a number by which `restore` finds what was saved.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).parents[1]
+from helpers import children
 
-if __name__ == "__main__":
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={sys.argv[1]}"
+TESTS = Path(__file__).parents[1]
 
 
 def outcomes(made: dict[str, Any], calls: list[list[Any]], devices: int = 1, seconds: float = 120) -> list[Any]:
@@ -26,22 +20,15 @@ def outcomes(made: dict[str, Any], calls: list[list[Any]], devices: int = 1, sec
     `made` has `folder`, `definition` and `context`, perhaps `tp` and the `form` of
     a latent cache, or the `lines` of a schedule, and what else `PallasDecoder` takes.
     """
-    line = [sys.executable, "-m", "helpers.decoding", str(devices)]
-    done = subprocess.run(line, cwd=TESTS, input=json.dumps([made, calls]), capture_output=True, text=True,
-                          timeout=seconds, check=False)  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    found: list[Any] = children.call("helpers.decoding:answer", made, calls, seconds=seconds, devices=devices)
+    return found
 
 
-def main() -> None:
+def answer(made: dict[str, Any], calls: list[list[Any]]) -> list[Any]:
     """Make the decoder, and call it."""
-    from mks.backends.reference import keep_compiled
-
-    keep_compiled()
-    made, calls = json.load(sys.stdin)
     decoder = _decoder(**made)
     saved: list[Any] = []
-    json.dump([_call(decoder, saved, *call) for call in calls], sys.stdout)
+    return [_call(decoder, saved, *call) for call in calls]
 
 
 def _call(decoder: Any, saved: list[Any], name: str, *args: Any) -> Any:
@@ -108,7 +95,3 @@ def _decoder(folder: str, definition: str, context: int, tp: int = 1, form: str 
         plain=operands.plain(binding),
         **options,
     )
-
-
-if __name__ == "__main__":
-    main()

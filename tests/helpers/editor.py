@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Self
 
 SCRIPT = "import sys; from mks.dsl.commands.cli import main; sys.exit(main(['lsp']))"
-LIMIT = 10.0
+LIMIT = 60.0
 PUBLISHED = "textDocument/publishDiagnostics"
 
 
 class Editor:
-    """A session with `mks lsp`; every wait ends after ten seconds."""
+    """A session with `mks lsp`; every wait ends after a minute."""
 
     def __init__(self, *encodings: str) -> None:
         self.child = subprocess.Popen(

@@ -1,24 +1,16 @@
-"""A kernel of several collectives in a row, run on virtual cores or compiled for real ones: a child process's program.
+"""A kernel of several collectives in a row, run on virtual cores or compiled for real ones, by a child process.
 
-`python -m helpers.exchanging run` reads a list of cases as JSON and answers, for each, `ok` or what was wrong;
-`… compile TOPOLOGY` answers with the VMEM that the compiler gives each kernel and what its buffers should take.
+Run, a case is `ok`, or it is said what is wrong; compiled, the VMEM that the compiler gives each kernel and what its
+buffers should take.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import json
-import os
 import re
-import sys
+from typing import Any
 from unittest import mock
-
-if __name__ == "__main__":
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-    os.environ["TPU_SKIP_MDS_QUERY"] = "1"
-    os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # others may compile at the same time
 
 import jax
 import jax.numpy as jnp
@@ -280,14 +272,7 @@ def compiled(case: Case, topology: str) -> tuple[int, int]:
     return used, sum(padded_bytes(need.shape, need.dtype) for need in case.exchange.buffers)
 
 
-def main() -> None:
-    """Answer the cases on standard input."""
-    cases = [Case(**given | {"mesh": tuple(given["mesh"])}) for given in json.load(sys.stdin)]
-    if sys.argv[1] == "run":
-        print(json.dumps([run(case) for case in cases]))
-    else:
-        print(json.dumps([compiled(case, sys.argv[2]) for case in cases]))
-
-
-if __name__ == "__main__":
-    main()
+def answer(cases: list[dict[str, Any]], topology: str = "") -> list[Any]:
+    """What comes of each case, run here or compiled for a topology."""
+    made = [Case(**given | {"mesh": tuple(given["mesh"])}) for given in cases]
+    return [compiled(case, topology) if topology else run(case) for case in made]

@@ -1,43 +1,26 @@
-"""Whole steps of megakernels, interpreted on virtual cores beside the reference: a child process's program.
+"""Whole steps of megakernels, interpreted on virtual cores beside the reference, by a child process.
 
-`python -m helpers.kernels DEVICES FOLDER` reads cases as JSON, and for each writes what came of it to a file in the
-folder; `run` starts it, and starts it anew behind a case that hangs.
+It writes to a file what came of each case; behind one that hangs, another child goes on.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from threading import Event, Thread
-from time import monotonic, process_time, sleep
 from typing import TYPE_CHECKING, Any
-
-if __name__ == "__main__":
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    # Most of the time XLA compiles: it need not try hard.
-    os.environ["XLA_FLAGS"] = (
-        f"--xla_force_host_platform_device_count={sys.argv[1]} --xla_backend_optimization_level=0 "
-        "--xla_llvm_disable_expensive_passes=true"
-    )
 
 import numpy as np
 from attrs import asdict, frozen
+from helpers import children
 from helpers.cases import Array, Case, Step, lowered, model_of, values
 
 if TYPE_CHECKING:
     from mks.dsl.program.ir import Program
 
-TESTS = Path(__file__).parents[1]
 MODES = ("on_wait", "eager")
-# A kernel that gets on uses more than so much of a second of a processor, if not in each of so many.
-_WORKS, _QUIET = 0.02, 4
 
 
 @frozen
@@ -64,7 +47,7 @@ type Outcome = list[Found] | str
 def run(cases: Sequence[Case], devices: int = 1, seconds: float = 120) -> list[Outcome]:
     """What comes of each case; one that fails says how.
 
-    One that takes longer than `seconds` is `hangs`, and, if it has a fault, one whose threads all wait.
+    One that takes more than `seconds` of a processor is `hangs`, as is one whose threads all wait.
     """
     found: list[Outcome] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -77,23 +60,17 @@ def _run(cases: Sequence[Case], devices: int, seconds: float, folder: Path) -> l
     """What comes of the first cases, up to one that hangs."""
     for old in folder.iterdir():
         old.unlink()
-    line = [sys.executable, "-m", "helpers.kernels", str(devices), str(folder)]
-    (folder / "cases").write_text(json.dumps([asdict(case) for case in cases]))
-    with (folder / "cases").open() as given, (folder / "said").open("w") as said:
-        child = subprocess.Popen(line, cwd=TESTS, stdin=given, stdout=said, stderr=said)
-        try:
-            done, start = 0, monotonic()
-            while child.poll() is None and monotonic() - start < seconds:
-                sleep(0.05)
-                now = len(list(folder.glob("*.npz")))
-                done, start = now, start if now == done else monotonic()
-            hangs = child.poll() is None
-        finally:
-            child.kill()
-            child.wait()
-    found: list[Outcome] = [_read(folder / f"{i}.npz") for i in range(len(list(folder.glob("*.npz"))))]
-    assert hangs or child.returncode == 0, (folder / "said").read_text()[-3000:]
-    return found + ["hangs"] * hangs
+
+    def done() -> int:
+        return len(list(folder.glob("*.npz")))
+
+    try:
+        given = [asdict(case) for case in cases]
+        children.call("helpers.kernels:answer", given, str(folder), seconds=seconds, devices=devices, progress=done)
+        last = []
+    except children.Hangs:
+        last = ["hangs"]
+    return ([_read(folder / f"{i}.npz") for i in range(done())] + last)[: len(cases)]
 
 
 def _read(path: Path) -> Outcome:
@@ -166,35 +143,13 @@ def wrong(outcome: Outcome, within: float = 2e-5) -> list[str]:
 # What follows runs in the child.
 
 
-def main() -> None:
-    """All cases, one after the other."""
-    cases = [_case(given) for given in json.load(sys.stdin)]
-    folder = Path(sys.argv[2])
-    for number, case in enumerate(cases):
-        over = Event()
-        if case.fault:
-            Thread(target=_give_up, args=(folder, number, over), daemon=True).start()
-        found = _outcome(case)
-        over.set()
-        _save(folder, number, found)
-
-
-def _save(folder: Path, number: int, found: dict[str, Any]) -> None:
-    part = folder / f"{number}.part"
-    with part.open("wb") as file:
-        np.savez(file, **found)
-    part.rename(folder / f"{number}.npz")
-
-
-def _give_up(folder: Path, number: int, over: Event) -> None:
-    """Where all threads wait for one another no processor's time goes by: the case hangs, and this process ends."""
-    used, quiet = process_time(), 0
-    while not over.wait(1):
-        before, used = used, process_time()
-        quiet = quiet + 1 if used - before < _WORKS else 0
-        if quiet == _QUIET:
-            _save(folder, number, {"error": "hangs"})
-            os._exit(0)
+def answer(cases: Sequence[dict[str, Any]], folder: str) -> None:
+    """All cases, one after the other, each into a file of the folder."""
+    for number, case in enumerate(map(_case, cases)):
+        path = Path(folder) / f"{number}.npz"
+        with path.with_suffix(".part").open("wb") as file:
+            np.savez(file, **_outcome(case))
+        path.with_suffix(".part").rename(path)
 
 
 def _case(given: dict[str, Any]) -> Case:
@@ -229,7 +184,7 @@ def _steps(case: Case) -> dict[str, Any]:
 
     program, weights, packed = _made(case)
     axes = program.schedule.axes
-    mesh = Mesh(np.array(jax.devices()).reshape(tuple(axes.values())), tuple(axes))
+    mesh = Mesh(np.array(jax.devices()[: program.schedule.cores]).reshape(tuple(axes.values())), tuple(axes))
     by_core = sharded.by_core(program, mesh)
     given = {name: jax.device_put(np.stack([core[name] for core in packed]), by_core) for name in packed[0]}
     layout = layout_of(program, case.rows if case.consecutive else 1)
@@ -337,7 +292,3 @@ def _made(case: Case) -> tuple[Program, Any, list[dict[str, Array]]]:
     weights = reference.load(model.instance, values(model), model.same)
     program = lowered(case)
     return program, weights, [operands.packed(program, model.stored, core) for core in range(program.schedule.cores)]
-
-
-if __name__ == "__main__":
-    main()

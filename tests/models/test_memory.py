@@ -2,11 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from helpers import children
 
 LAYERS, WIDTH, VOCAB = 8, 2048, 8192
 PER_LAYER = 4 * WIDTH * WIDTH
@@ -84,7 +84,7 @@ def sparse_file(path: Path, tensors: dict[str, tuple[str, list[int], int]]) -> i
 
 def measure(folder: Path, what: str) -> tuple[int, int, int]:
     """Peak anonymous and mapped memory of a process that reads everything, and the bytes it keeps."""
-    run = subprocess.run([sys.executable, "-c", CHILD, str(folder), what], capture_output=True, text=True, timeout=120)
+    run = children.run([sys.executable, "-c", CHILD, str(folder), what], capture_output=True, text=True, seconds=120)
     assert run.returncode == 0, run.stderr
     anonymous, shared, held = map(int, run.stdout.split())
     return anonymous, shared, held

@@ -4,7 +4,6 @@ import json
 import os
 import resource
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,14 +12,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from helpers import children
 from helpers.definitions import FOLDER
 from helpers.oracles import DATA
 from helpers.packs import TEXT, content, in_memory, pack, prepared
 
 from mks.dsl.diagnostics import MksError
 from mks.dsl.source import Source
+from mks.models import checksums, packing
 from mks.models import operands as operand_module
-from mks.models import packing
 from mks.models.packed import Packed, open_packed, verify
 from mks.models.packed_layout import core_file, operands, pieces
 
@@ -233,6 +233,19 @@ def test_interrupted_work_goes_on(checkpoint: Path, tmp_path: Path) -> None:
     assert (written[0], written[-1]) == (summary.nbytes, 0)
 
 
+def test_interrupted_within_pieces(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checksums go on where they stopped, wherever in a piece that is."""
+    monkeypatch.setattr(checksums, "PIECE", 20_000)
+    made = prepared(SOURCE, checkpoint, "two")
+    pack(made, tmp_path / "whole")
+    with pytest.raises(Stopped):
+        pack(made, tmp_path / "halted", stopping(9))
+    assert pack(made, tmp_path / "halted").resumed
+
+    assert content(tmp_path / "halted") == content(tmp_path / "whole")
+    assert verify(open_packed(tmp_path / "halted")) == []
+
+
 def test_a_torn_journal(checkpoint: Path, tmp_path: Path) -> None:
     """A line that was not written to its end does not count, also where it is the first."""
     made = prepared(SOURCE, checkpoint, "two")
@@ -273,7 +286,7 @@ def test_a_killed_process(checkpoint: Path, tmp_path: Path) -> None:
     tests = str(Path(__file__).parents[1])
     made = prepared(SOURCE, checkpoint, "two")
     pack(made, tmp_path / "whole")
-    run = subprocess.run([sys.executable, "-c", CHILD, tests, str(checkpoint), str(tmp_path / "killed")], timeout=60)
+    run = children.run([sys.executable, "-c", CHILD, tests, str(checkpoint), str(tmp_path / "killed")], seconds=60)
     assert run.returncode == -9
     assert not (tmp_path / "killed" / "manifest.json").exists()
 
@@ -307,6 +320,16 @@ def test_a_finished_folder_is_left_as_it_is(checkpoint: Path, tmp_path: Path) ->
 
     assert (summary.written, summary.resumed) == (0, True)
     assert content(tmp_path / "packed") == before
+
+
+def test_a_finished_folder_with_a_damaged_manifest(checkpoint: Path, tmp_path: Path) -> None:
+    """It is not said to be done."""
+    made = prepared(SOURCE, checkpoint, "two")
+    pack(made, tmp_path / "packed")
+    path = tmp_path / "packed" / "manifest.json"
+    path.write_text(path.read_text().replace('"tokenizer.json": "', '"tokenizer.json": "0'))
+
+    assert refused(made, tmp_path / "packed") == ("E433", "its `manifest.json` is damaged")
 
 
 def refused(made: Any, folder: Path) -> tuple[str, str]:
@@ -444,7 +467,7 @@ def test_memory_of_packing(tmp_path: Path, working: str) -> None:
     (tmp_path / "big.mks").write_text(TEXT)
     tests = str(Path(__file__).parents[1])
     command = [sys.executable, "-c", MEASURED, tests, str(tmp_path), str(tmp_path / "packed"), working]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    run = children.run(command, capture_output=True, text=True, seconds=120)
     assert run.returncode == 0, run.stderr
     packed, anonymous, shared = map(int, run.stdout.split())
     width = {"bf16": 2, "f32": 4}[working]

@@ -60,19 +60,19 @@ def running(service: Service, decoder: Any, **http_options: Any) -> Iterator[Run
     thread.start()
     try:
         wait_for(lambda: server.started)
-        with httpx.Client(timeout=20) as client:
+        with httpx.Client(timeout=120) as client:
             yield Running(f"http://127.0.0.1:{bound.getsockname()[1]}", service, decoder, client, records)
     finally:
         if isinstance(decoder, FakeDecoder):
             decoder.gate.set()
         service.engine.stop()
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
         bound.close()
-        assert service.engine.join(10)
+        assert service.engine.join(60)
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait until `condition` holds; fail when it does not in time."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -18,6 +18,9 @@ const flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-ru
   page.setDefaultTimeout(20000);
   const seen = { errors: [] };
   page.on("pageerror", error => seen.errors.push(error.message));
+  const bodies = [];
+  page.on("request", request => { if (request.method() === "POST") bodies.push(request.postDataJSON()); });
+  const sent = () => bodies.at(-1).messages.map(message => message.role + (message.role === "user" ? " " + message.content : ""));
   const picture = name => pictures ? page.screenshot({ path: join(pictures, name + ".png") }) : null;
   const text = selector => page.locator(selector).last().innerText();
   const done = () => page.waitForSelector(".turn.busy", { state: "detached" });
@@ -81,6 +84,15 @@ const flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-ru
   seen.button_after = await text("#send");
   await page.waitForFunction(() => document.getElementById("rows").textContent.startsWith("0"));
 
+  // Stop before anything came: the message is left out, and the page says so.
+  await page.evaluate(() => {
+    document.getElementById("input").value = "at once";
+    document.getElementById("form").requestSubmit();
+    document.getElementById("form").requestSubmit();
+  });
+  await done();
+  seen.left_out = await text(".turn.user .meta");
+
   // A refusal, shown with its reason; then the same again.
   await page.click("#open");
   await page.fill("#temperature", "7");
@@ -94,6 +106,7 @@ const flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-ru
   await page.fill("#limit", "80");
   await page.click(".problem button");
   await done();
+  seen.sent_after_stop = sent();
   seen.problems_after = await page.locator(".problem").count();
   seen.answers = await page.locator(".turn.assistant").count();
 
@@ -105,6 +118,23 @@ const flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-ru
 
   await page.click("#fresh");
   seen.turns_after_new = await page.locator(".turn").count();
+
+  // A new conversation in the middle of an answer has nothing of it.
+  await page.fill("#limit", "400");
+  await page.fill("#temperature", "");
+  await say("old");
+  await page.waitForFunction(() => document.querySelector(".turn.assistant .text")?.textContent.length > 3);
+  seen.temperature = bodies.at(-1).temperature ?? null;
+  await page.click("#fresh");
+  await page.fill("#limit", "20");
+  await say("new");
+  await page.waitForSelector(".turn.assistant");
+  await done();
+  await say("newer");
+  await page.waitForFunction(() => document.querySelectorAll(".turn.assistant").length === 2);
+  await done();
+  seen.sent_in_new = sent();
+  await page.click("#fresh");
   await page.setViewportSize({ width: 360, height: 700 });
   seen.overflow = await page.evaluate(() => document.documentElement.scrollWidth > document.documentElement.clientWidth);
   await picture("phone-light");

@@ -83,7 +83,7 @@ def start() -> Iterator[Start]:
     for engine in engines:
         engine.decoder.gate.set()  # type: ignore[attr-defined]
         engine.stop()
-        assert engine.join(10)
+        assert engine.join(60)
         assert (engine.running, engine.waiting) == (0, 0)
 
 

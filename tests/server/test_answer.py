@@ -79,6 +79,15 @@ def test_stops_are_looked_for_after_min_tokens() -> None:
     assert whole([0, 1, 0], Limits(9, stops=("b",), min_tokens=2)).text == "abbaa"
 
 
+def test_s10_a_stop_may_begin_within_min_tokens() -> None:
+    """It counts when it is complete behind them; one that is complete before is text, and may overlap the next."""
+    assert whole([0, 1, 0], Limits(9, stops=("abba",), min_tokens=1)).text == ""
+    assert whole([0, 1, 0], Limits(9, stops=("bba",), min_tokens=1)).text == "a"
+    assert whole([0, 0, 1, 0], Limits(9, stops=("abab", "bb"), min_tokens=2)).text == "aba"
+    assert whole([0, 0, 0], Limits(9, stops=("abab",), min_tokens=2)).text == "ab"
+    assert whole([0, 0], Limits(2, stops=("abab",), min_tokens=2)).text == "abab"
+
+
 def test_offsets_count_complete_characters() -> None:
     """A token that continues a character begins where that character begins."""
     assert whole([0, 8, 7, 1], Limits(4)).offsets == (0, 2, 2, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import gzip
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from attrs import evolve
 
 from mks.server.api.build import build_service
+from mks.server.api.shapes import FINGERPRINT
 from mks.server.text.files import TextFiles
 from mks.server.text.tokenizer import Tokenizer
 
@@ -24,7 +26,7 @@ HELLO = [{"role": "user", "content": "Hello"}]
 @pytest.fixture(scope="module")
 def client(server: Running) -> Iterator[openai.OpenAI]:
     """The official client."""
-    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=20) as one:
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=120) as one:
         yield one
 
 
@@ -91,7 +93,7 @@ def test_the_client_raises_for_a_failure_in_a_stream(files: TextFiles) -> None:
     decoder = FakeDecoder()
     with (
         running(build_service(decoder, files, "tiny"), decoder) as server,
-        openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=20) as client,
+        openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=120) as client,
     ):
         decoder.gate.clear()
         body: dict[str, Any] = {"model": "tiny", "messages": HELLO, "extra_body": {"ignore_eos": True}}
@@ -328,6 +330,49 @@ def test_what_the_template_or_the_checkpoint_says_counts(files: TextFiles) -> No
         sampled = answer(server, "/v1/completions", prompt="Hello", max_tokens=12, temperature=1.5)
         greedy = answer(server, "/v1/completions", prompt="Hello", max_tokens=12, temperature=0)
         assert sampled["choices"] == greedy["choices"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_s9_usage_all_the_time(server: Running, path: str) -> None:
+    """In every chunk from the first on, where usage is wanted at all."""
+    body: dict[str, Any] = {"messages": HELLO, "prompt": "Hello", "max_tokens": 4, "temperature": 0, "stream": True}
+    for wanted in (True, False):
+        options = {"include_usage": wanted, "continuous_usage_stats": True}
+        text = server.post(path, {**body, "stream_options": options}).text
+        chunks = [json.loads(event.removeprefix("data: ")) for event in text.split("\n\n")[:-2]]
+        assert all((chunk.get("usage") is not None) == wanted for chunk in chunks)
+        if wanted:
+            counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+            assert counts == sorted(counts)
+            assert chunks[0]["usage"]["prompt_tokens"] > 0
+
+
+def test_s13_what_made_the_answer_is_named(server: Running) -> None:
+    """In whole answers and in chunks; the same each time."""
+    body: dict[str, Any] = {"messages": HELLO, "prompt": "Hello", "max_tokens": 1}
+    answers = [server.post(path, body).json() for path in ("/v1/chat/completions", "/v1/completions")]
+    assert answers[0]["system_fingerprint"] == answers[1]["system_fingerprint"] == FINGERPRINT
+    assert FINGERPRINT in server.post("/v1/chat/completions", {**body, "stream": True}).text
+
+
+def test_s13_bodies_with_a_mark_or_packed(server: Running) -> None:
+    """A byte order mark is passed over; a packed body is told apart from one that is no JSON."""
+    data = json.dumps({"messages": HELLO, "max_tokens": 1}).encode()
+    url, headers = server.url + "/v1/chat/completions", {"content-type": "application/json"}
+    assert server.http.post(url, content=b"\xef\xbb\xbf" + data, headers=headers).status_code == 200
+    packed = server.http.post(url, content=gzip.compress(data), headers={**headers, "content-encoding": "gzip"})
+    assert (packed.status_code, packed.headers["accept-encoding"]) == (415, "identity")
+    assert "gzip" in packed.json()["error"]["message"]
+    same = server.http.post(url, content=data, headers={**headers, "content-encoding": "identity"})
+    assert same.status_code == 200
+
+
+@pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
+def test_s13_a_message_may_have_a_name(server: Running, role: str) -> None:
+    """Of any characters, in both endpoints."""
+    message = {"role": role, "content": "Hi", "name": 'Zoë 🙂 "<|im_end|>'}
+    for path, field in (("/v1/chat/completions", "messages"), ("/v1/responses", "input")):
+        assert server.post(path, {field: [*HELLO, message], "max_tokens": 1}).status_code == 200
 
 
 @pytest.mark.parametrize("count", [0, 3])

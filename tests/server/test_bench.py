@@ -62,7 +62,7 @@ def test_time_is_bounded(own_server: Running) -> None:
     own_server.decoder.gate.clear()
     begun = time.monotonic()
     tally = asyncio.run(measure(Load(url=f"{own_server.url}/v1", model=None, requests=50, seconds=0.5), 3))
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 60
     assert (tally.ok, sum(tally.errors.values())) == (0, 0)
     own_server.decoder.gate.set()
     engine = own_server.service.engine
@@ -87,7 +87,7 @@ def answering(status: int, body: bytes) -> Iterator[str]:
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
 
 
 TEXT = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'

@@ -187,6 +187,7 @@ def test_what_does_not_fit_is_told(opened: dict[str, Any], go: Run) -> None:
     assert "in use" in err
 
 
+@pytest.mark.thorough
 def test_the_working_type_can_be_chosen(tmp_path: Path) -> None:
     """A bf16 checkpoint runs in f32 by default, as exact as its oracle, and in bf16 where that is asked for."""
     folder = Path(__file__).parents[1] / "data" / "qwen38_tp8"

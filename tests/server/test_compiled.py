@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import jax
 import pytest
+from helpers import children
 from jax.sharding import Mesh
 
 from mks.backends.pallas.loaded import load_step
@@ -55,8 +55,6 @@ sys.exit(main())
 """
 PLAIN = "import sys; from mks.dsl.commands.cli import main; sys.exit(main())"
 
-pytestmark = pytest.mark.timeout(200)
-
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -64,7 +62,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("made")
     sizes = ["--checkpoint", str(CHAT_TINY)]
     assert main(["pack", "qwen3", *sizes, "--sizes", "config", "--dtype", "bf16", "-o", str(place / "packed")]) == 0
-    rows = ["--rows", "1", "--context", str(CONTEXT), "--no-bundles"]
+    rows = ["--rows", "1", "--context", str(CONTEXT)]
     assert main(["compile", "qwen3", *sizes, "--adopt", *rows, "-o", str(place / "compiled")]) == 0
     return place
 
@@ -269,13 +267,14 @@ def test_executables(made: Path, folder: Path) -> None:
     assert said.split()[0] == "E507"
 
 
+@pytest.mark.thorough
 def test_a_loaded_step_decodes(made: Path) -> None:
     """On a host that passes for one with the TPU, the loaded step is what decodes, and gives the ids of its kernel."""
     found = []
     packed = ["--packed", str(made / "packed"), "--ids", "5,6,7", "--max-tokens", "2", "--ignore-eos", "--json"]
     for script, options in ((PRETENDED, ["--compiled", str(made / "compiled")]), (PLAIN, [])):
-        done = subprocess.run([sys.executable, "-c", script, "run", *packed, *options], capture_output=True, text=True,
-                              timeout=120, check=False)  # fmt: skip
+        done = children.run([sys.executable, "-c", script, "run", *packed, *options], capture_output=True, text=True,
+                            seconds=120)  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
         assert ("loaded True for 1" in done.stderr) == bool(options)
         found.append(json.loads(done.stdout)["output_ids"])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from helpers import children
 
 from .conftest import CHAT_TINY, Running, wait_for
 
@@ -58,10 +59,10 @@ def serving(*options: str) -> Iterator[tuple[str, int]]:
 def run(url: str, tmp_path: Path, *arguments: str, seconds: int = 280, **settings: str) -> dict[str, list[str]]:
     """The names of the suite's checks by how they ended."""
     report = tmp_path / "report"
-    environment = {**os.environ, **settings, "OAI_BASE_URL": url, "OAI_REPORT": str(report), "OAI_TIMEOUT": "100"}
-    options = ["-q", "-c", os.devnull, "--confcutdir", str(SUITE.parent), "-p", "no:cacheprovider", "--timeout", "120"]
+    environment = {**os.environ, **settings, "OAI_BASE_URL": url, "OAI_REPORT": str(report), "OAI_TIMEOUT": "600"}
+    options = ["-q", "-c", os.devnull, "--confcutdir", str(SUITE.parent), "-p", "no:cacheprovider", "--timeout", "1200"]
     command = [sys.executable, "-m", "pytest", *options, *arguments, str(SUITE)]
-    done = subprocess.run(command, env=environment, timeout=seconds, text=True, capture_output=True, check=False)
+    done = children.run(command, env=environment, seconds=seconds, text=True, capture_output=True)
     out: dict[str, list[str]] = {"passed": [], "skipped": [], "failed": []}
     for line in report.read_text().splitlines():
         result = json.loads(line)
@@ -70,6 +71,7 @@ def run(url: str, tmp_path: Path, *arguments: str, seconds: int = 280, **setting
     return out
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "settings",
     [
@@ -95,6 +97,7 @@ def test_a_tiny_chat_model_passes(tmp_path: Path, settings: dict[str, str]) -> N
     assert asked in found["passed"]
 
 
+@pytest.mark.thorough
 def test_a_real_model_passes(tmp_path: Path) -> None:
     """SmolLM2: what every client depends on, but for the longest checks."""
     long = "every_budget or fills_the_context or mixed_params or under_load or json_object"

@@ -139,7 +139,7 @@ def test_prompt_scores_are_those_of_the_whole_prompt(start: Start) -> None:
     prompt, sink = [3, 1, 4, 1, 5, 9, 2], Gather()
     engine.submit([task(prompt, 0, sink, prompt_logprobs=2)])
 
-    assert sink.done.wait(10)
+    assert sink.done.wait(60)
     expected = [score(decoder.hashed(prompt[:at]), prompt[at], 2) for at in range(1, len(prompt))]
     assert sink.prompt == [Scored(prompt[0]), *expected]
     assert sink.tokens == []

@@ -30,7 +30,7 @@ def test_a_failing_step_fails_the_sequences_in_it(start: Start, caplog: pytest.L
     decoder.fail_next = 1
     with caplog.at_level(logging.ERROR):
         decoder.gate.set()
-        assert bad.done.wait(10)
+        assert bad.done.wait(60)
     engine.submit([task([2], 2, good)])
     wait_for(lambda: len(good.tokens) == 2)
 
@@ -82,7 +82,7 @@ def test_a_decoder_that_cannot_be_set_up_is_tried_again(start: Start, monkeypatc
     decoder.fail_next, decoder.fail_resets = 1, 3
     bad, good = Gather(), Gather(3)
     engine.submit([task([1], 5, bad), task([2], 3, good)])
-    assert bad.done.wait(10)
+    assert bad.done.wait(60)
     wait_for(lambda: engine.health() is Health.FAILED)
 
     wait_for(lambda: len(good.tokens) == 3)
@@ -98,7 +98,7 @@ def test_a_decoder_that_keeps_failing_is_reported(start: Start) -> None:
     for _ in range(PATIENCE):
         sink = Gather()
         engine.submit([task([1], 1, sink)])
-        assert sink.done.wait(10)
+        assert sink.done.wait(60)
     assert engine.health() is Health.FAILED
 
     sink = Gather(1)
@@ -116,7 +116,7 @@ def test_a_decoder_mends_without_requests(start: Start, monkeypatch: pytest.Monk
     for _ in range(PATIENCE):
         sink = Gather()
         engine.submit([task([1], 1, sink)])
-        assert sink.done.wait(10)
+        assert sink.done.wait(60)
     assert engine.health() is Health.FAILED
     wait_for(lambda: engine.health() is Health.READY)
     tried = len(decoder.calls)
@@ -133,7 +133,7 @@ def test_logits_that_are_no_numbers_fail_their_sequence_only(start: Start) -> No
     bad, good = Gather(), Gather(4)
     engine.submit([task([5], 4, bad), task([6], 4, good)])
 
-    assert bad.done.wait(10)
+    assert bad.done.wait(60)
     wait_for(lambda: len(good.tokens) == 4)
     assert isinstance(bad.error, NotFinite)
 
@@ -150,7 +150,7 @@ def test_a_fault_of_the_engine_itself_is_no_end(start: Start, caplog: pytest.Log
     bad, good = Gather(), Gather(2)
     with caplog.at_level(logging.ERROR):
         engine.submit([task([1], 2, bad)])
-        assert bad.done.wait(10)
+        assert bad.done.wait(60)
     engine.submit([task([2], 2, good)])
 
     wait_for(lambda: len(good.tokens) == 2)
@@ -173,7 +173,7 @@ def test_stopping_lets_running_answers_end(start: Start) -> None:
         engine.submit([task([3], 1, Gather())])
     decoder.gate.set()
 
-    assert engine.join(10)
+    assert engine.join(60)
     assert [len(sink.tokens) for sink in sinks] == [5, 0]
 
 
@@ -186,7 +186,7 @@ def test_what_is_not_done_at_the_deadline_fails(start: Start) -> None:
     wait_for(lambda: len(sink.tokens) > 0)
     engine.stop()
 
-    assert engine.join(10)
+    assert engine.join(60)
     assert isinstance(sink.error, EngineFailure)
 
 
@@ -199,8 +199,8 @@ def test_a_sequence_past_its_own_deadline_fails(start: Start) -> None:
     engine.submit([task([1], 3900, late, id="late", deadline=soon), task([2], 3, queued, id="queued", deadline=soon)])
     engine.submit([task([3], 3, good, id="good")])
 
-    assert late.done.wait(10)
-    assert queued.done.wait(10)
+    assert late.done.wait(60)
+    assert queued.done.wait(60)
     wait_for(lambda: len(good.tokens) == 3)
     assert isinstance(late.error, DeadlinePassed)
     assert isinstance(queued.error, DeadlinePassed)
@@ -220,7 +220,7 @@ def test_a_hanging_step_shows_in_the_health(start: Start, caplog: pytest.LogCapt
     with caplog.at_level(logging.ERROR):
         engine.submit([task([1], 3, sink, id="stuck")])
         wait_for(lambda: engine.health() is Health.STALLED)
-        assert sink.done.wait(10)
+        assert sink.done.wait(60)
     assert isinstance(sink.error, EngineFailure)
     assert "under it: stuck" in caplog.text
     decoder.gate.set()

@@ -28,13 +28,19 @@ MINIMAL: dict[str, dict[str, Any]] = {
 
 # Values that are no neutral ones, for what is refused or ignored.
 SOME: dict[str, Any] = {
-    "prompt": {"id": "p"}, "n": 2, "top_logprobs": 2, "prompt_logprobs": 1, "response_format": {"type": "json_object"},
+    "prompt": {"id": "p"}, "n": 2, "prompt_logprobs": 1, "response_format": {"type": "json_object"},
     "tools": [{"type": "function", "function": {"name": "f"}}], "previous_response_id": "r", "conversation": "c",
-    "background": True, "truncation": "auto", "suffix": "x", "best_of": 2, "functions": [{}], "function_call": "auto",
+    "background": True, "suffix": "x", "best_of": 2, "functions": [{}], "function_call": "auto",
     "modalities": ["audio"], "audio": {"voice": "x"}, "web_search_options": {"a": 1}, "use_beam_search": True,
     "length_penalty": 2, "bad_words": ["x"], "allowed_token_ids": [1], "prompt_embeds": ["x"],
     "truncate_prompt_tokens": 5, "logits_processors": ["x"], "guided_json": {"a": 1}, "guided_regex": "a",
     "guided_choice": ["a"], "guided_grammar": "a", "structured_outputs": {"regex": "a"}, "grammar": "a",
+    "regex": "a", "ebnf": "a", "structural_tag": "a", "repeat_penalty": 1.1, "dry_multiplier": 0.8,
+    "xtc_probability": 0.5, "top_a": 0.2, "tfs_z": 0.9, "top_n_sigma": 1, "dynatemp_range": 0.5,
+    "no_repeat_ngram_size": 3, "num_beams": 4, "guidance_scale": 1.5, "negative_prompt": "x",
+    "thinking_token_budget": 5, "max_length": 9, "max_new_tokens": 9, "n_predict": 9,
+    "return_tokens_as_token_ids": True, "logprob_token_ids": [1], "documents": [{"text": "x"}],
+    "json_schema": {"type": "object"},
     "typical_p": 0.5, "mirostat": 2, "chat_template": "x", "continue_final_message": True,
 }  # fmt: skip
 

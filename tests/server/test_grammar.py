@@ -189,11 +189,11 @@ REFUSED: dict[str, Any] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_hostile_or_wrong_schema_is_refused_in_time(grammars: Grammars, tokenizer: Tokenizer, name: str) -> None:
     """It is told why, and the next one is built as ever."""
-    begun = time.monotonic()
+    begun = time.process_time()
     with pytest.raises(GrammarError) as refused:
         grammars.build("start: " + json_rule(REFUSED[name]))
 
-    assert time.monotonic() - begun < 10
+    assert time.process_time() - begun < 10
     assert 5 < len(str(refused.value)) < 400
     assert grammars.build('start: "a"').start().allowed().sum() >= 1
 
@@ -211,14 +211,14 @@ HARMLESS: dict[str, Any] = {
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_looks_hostile_but_is_bounded_has_quick_steps(grammars: Grammars, name: str) -> None:
     """Neither building nor any step takes long."""
-    begun = time.monotonic()
+    begun = time.process_time()
     mask = grammars.build("start: " + json_rule(HARMLESS[name])).start()
     for _ in range(100):
         allowed = np.flatnonzero(mask.allowed())
         if allowed[-1] in ENDS:
             break
         mask.take(int(allowed[-1]))
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 def test_a_grammar_is_built_once(grammars: Grammars) -> None:

@@ -12,9 +12,11 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from helpers import children
 from helpers.cases import DATA
 from helpers.definitions import text
 from helpers.schedules import ONE, kimi
+from helpers.tiers import thorough_but
 
 from mks.dsl.commands.cli import main
 from mks.server.commands.load import open_model
@@ -24,8 +26,6 @@ from .conftest import CHAT_TINY
 MODEL = Path(__file__).parents[2] / "models" / "qwen3.mks"
 QWEN3 = ["--checkpoint", str(DATA / "qwen3_tiny"), "--sizes", "config"]
 SOURCE = "import sys; from mks.dsl.commands.cli import main; sys.exit(main())"
-
-pytestmark = pytest.mark.timeout(200)
 
 
 def said(capfd: pytest.CaptureFixture[str], *options: str) -> str:
@@ -98,21 +98,21 @@ def test_a_packed_model_is_what_its_definition_says(
     assert "--packed is for kernels" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("by_flag", [True, False])
+@pytest.mark.parametrize("by_flag", thorough_but((True,), (True, False)))
 def test_a_packed_model_runs(packed: str, by_flag: bool) -> None:
     """It gives the oracle's greedy ids, named by a flag alone or as a model."""
     with np.load(DATA / "qwen3_tiny" / "oracle.npz") as oracle:
         right = oracle["gen"].reshape(-1).tolist()
     named = ["--packed", packed] if by_flag else [packed, "--backend", "pallas"]
     asked = ["--ids", ",".join(map(str, right[:16])), "--max-tokens", "3", "--json"]
-    done = subprocess.run([sys.executable, "-c", SOURCE, "run", *named, *asked], capture_output=True, text=True,
-                          timeout=120, check=False)  # fmt: skip
+    done = children.run([sys.executable, "-c", SOURCE, "run", *named, *asked], capture_output=True, text=True,
+                        seconds=120)  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert "interpreted" in done.stderr
     assert json.loads(done.stdout)["output_ids"] == right[16:19]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("folder", "lines", "cores"),
     [pytest.param("kimi_k3_tiny", ONE, 1, id="plain"), pytest.param("kimi_k3_mxfp4_tp8", kimi(2, 1), 2, id="mxfp4")],
@@ -127,9 +127,9 @@ def test_routed_experts(folder: str, lines: str, cores: int, tmp_path: Path) -> 
     quick = f"--xla_force_host_platform_device_count={cores} --xla_backend_optimization_level=0"
     found = []
     for backend in ("reference", "pallas"):
-        done = subprocess.run([sys.executable, "-c", SOURCE, "run", str(path), *asked, "--backend", backend],
-                              env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": quick}, capture_output=True,
-                              text=True, timeout=150, check=False)  # fmt: skip
+        done = children.run([sys.executable, "-c", SOURCE, "run", str(path), *asked, "--backend", backend],
+                            env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": quick}, capture_output=True,
+                            text=True, seconds=150)  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
         found.append(json.loads(done.stdout)["output_ids"])
     assert found[0] == found[1]
@@ -152,7 +152,7 @@ def test_a_server() -> None:
         finally:
             process.terminate()
             process.wait(30)
-    done = subprocess.run([sys.executable, "-c", SOURCE, "run", *served, "--raw", "--prompt", prompt, "--max-tokens",
-                           "6", "--json"], capture_output=True, text=True, timeout=60, check=True)  # fmt: skip
+    done = children.run([sys.executable, "-c", SOURCE, "run", *served, "--raw", "--prompt", prompt, "--max-tokens",
+                           "6", "--json"], capture_output=True, text=True, seconds=60, check=True)  # fmt: skip
     right = json.loads(done.stdout)["text"]
     assert [choice["text"] for answer in answers for choice in answer["choices"]] == [right] * 4

@@ -83,7 +83,7 @@ def child(*options: str, loading: str = "", delay: float = 0.005) -> Iterator[Ch
             thread.start()
             yield Child(process, line.split()[2].removesuffix("/health"), errors)
             process.wait(20)
-            thread.join(10)
+            thread.join(60)
             assert "Traceback" not in "".join(errors)
         finally:
             process.kill()
@@ -102,18 +102,18 @@ def test_a_signal_lets_the_stream_end_and_exits_well(sig: signal.Signals) -> Non
         queued: list[httpx.Response] = []
 
         def ask() -> None:
-            queued.append(httpx.post(one.url + "/v1/completions", json=LONG, timeout=20))
+            queued.append(httpx.post(one.url + "/v1/completions", json=LONG, timeout=120))
 
         with contextlib.ExitStack() as stack:
             streams = [stack.enter_context(httpx.stream("POST", one.url + "/v1/completions",
-                       json={**LONG, "stream": True}, timeout=20)) for _ in range(2)]  # fmt: skip
+                       json={**LONG, "stream": True}, timeout=120)) for _ in range(2)]  # fmt: skip
             thread = threading.Thread(target=ask)
             thread.start()
             waiting = 'vllm:num_requests_waiting{model_name="tiny"} 1.0'
             wait_for(lambda: waiting in httpx.get(one.url + "/metrics").text)
             one.signal(sig)
             wait_for(lambda: one.status() == "stopping")
-            thread.join(10)
+            thread.join(60)
             assert queued[0].status_code == 503
             assert int(queued[0].headers["retry-after"]) > 0
             assert httpx.post(one.url + "/v1/completions", json=LONG).status_code == 503
@@ -122,26 +122,26 @@ def test_a_signal_lets_the_stream_end_and_exits_well(sig: signal.Signals) -> Non
                 text = stream.read()
                 assert text.endswith(b"data: [DONE]\n\n")
                 assert b'"finish_reason":"length"' in text
-        assert one.process.wait(10) == 0
+        assert one.process.wait(60) == 0
 
 
 def test_what_runs_past_the_limit_is_ended() -> None:
     """With an error event, and the server ends all the same, with status 0."""
     with child("--drain", "0.2") as one:
         ready(one)
-        with httpx.stream("POST", one.url + "/v1/completions", json={**LONG, "stream": True}, timeout=20) as stream:
+        with httpx.stream("POST", one.url + "/v1/completions", json={**LONG, "stream": True}, timeout=120) as stream:
             one.signal()
             text = stream.read()
         assert b'"message":"the server is stopping"' in text
         assert text.endswith(b"data: [DONE]\n\n")
-        assert one.process.wait(10) == 0
+        assert one.process.wait(60) == 0
 
 
 def test_a_second_signal_ends_at_once() -> None:
     """Whatever still runs."""
     with child("--drain", "60", delay=0.05) as one:  # a quarter of a minute of tokens
         ready(one)
-        with httpx.stream("POST", one.url + "/v1/completions", json={**LONG, "stream": True}, timeout=20) as stream:
+        with httpx.stream("POST", one.url + "/v1/completions", json={**LONG, "stream": True}, timeout=120) as stream:
             next(stream.iter_lines())
             one.signal()
             wait_for(lambda: one.status() == "stopping")
@@ -163,7 +163,7 @@ def test_it_answers_while_it_loads() -> None:
         ready(one)
         assert httpx.post(one.url + "/v1/completions", json={**LONG, "max_tokens": 2}).status_code == 200
         one.signal()
-        assert one.process.wait(10) == 0
+        assert one.process.wait(60) == 0
     assert "".join(one.errors).startswith(f"serving tiny at {one.url}/v1\n")
 
 
@@ -179,7 +179,7 @@ def test_a_signal_while_loading_ends_at_once(sig: signal.Signals) -> None:
 def test_what_fails_while_loading_ends_the_server() -> None:
     """With status 1 and the reason; it never was ready."""
     with child(loading="np_nan = setattr(FakeDecoder, 'hashed', lambda self, t: np.full(861, np.nan, 'f4'))") as one:
-        assert one.process.wait(10) == 1
+        assert one.process.wait(60) == 1
     assert "not finite" in "".join(one.errors)
     assert "serving" not in "".join(one.errors)
 
@@ -191,7 +191,7 @@ def test_the_access_log_goes_where_it_is_told(tmp_path: Any) -> None:
         ready(one)
         httpx.post(one.url + "/v1/completions", json={**LONG, "max_tokens": 2})
         one.signal()
-        assert one.process.wait(10) == 0
+        assert one.process.wait(60) == 0
     assert [json.loads(line)["path"] for line in place.read_text().splitlines()] == ["/v1/completions"]
 
     with child() as one:
@@ -201,7 +201,7 @@ def test_the_access_log_goes_where_it_is_told(tmp_path: Any) -> None:
             for _ in range(600):
                 assert client.get(one.url + long).status_code == 404
         one.signal()
-        assert one.process.wait(10) == 0
+        assert one.process.wait(60) == 0
 
 
 def test_keys_come_from_the_environment_and_files(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_keys_come_from_the_environment_and_files(tmp_path: Any, monkeypatch: py
                             if key else {})  # fmt: skip
             assert got.status_code == status
         one.signal()
-        assert one.process.wait(10) == 0
+        assert one.process.wait(60) == 0
 
 
 def test_a_decoder_is_tried_before_it_serves() -> None:
@@ -250,5 +250,5 @@ def test_a_stop_is_no_hurry_for_an_idle_server() -> None:
         ready(one)
         begun = time.monotonic()
         one.signal()
-        assert one.process.wait(10) == 0
-        assert time.monotonic() - begun < 5
+        assert one.process.wait(60) == 0
+        assert time.monotonic() - begun < 30

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import children
 
 from mks.models.demo import default_checkpoint
 from mks.server.api.build import build_service
@@ -67,9 +67,7 @@ def evaluate(place: Path, kind: str, more: str, *options: str) -> tuple[dict[str
     command = [os.environ.get("LM_EVAL", "lm_eval"), *options, "--tasks", "small", "--include_path", str(place)]
     command += ["--output_path", str(place / "out"), "--log_samples"]
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(place / "cache")}
-    ran = subprocess.run(
-        command, env={**os.environ, **offline}, capture_output=True, text=True, timeout=240, check=False
-    )
+    ran = children.run(command, env={**os.environ, **offline}, capture_output=True, text=True, seconds=240)
     assert ran.returncode == 0, ran.stderr[-3000:]
     results = json.loads(next((place / "out").rglob("results_*.json")).read_text())["results"]["small"]
     samples = next((place / "out").rglob("samples_*.jsonl")).read_text().splitlines()

@@ -44,18 +44,28 @@ def test_packs_and_says_what(go: Go, tmp_path: Path) -> None:
     assert "is packed already" in go("--dtype", "f32")[1]
 
 
-def test_damage_is_found_where_it_is_looked_for(go: Go, tmp_path: Path) -> None:
-    """With --verify."""
-    go()
-    path = tmp_path / "packed" / "core-000.safetensors"
+def test_damage_is_found(go: Go, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """By --verify, by --check, which needs no checkpoint, and where weights are loaded."""
+    go("--dtype", "f32")
+    folder = tmp_path / "packed"
+    assert main(["pack", "--check", str(folder)]) == 0
+    assert capfd.readouterr().out.startswith(f"{folder} is as it was packed: 0.00 GB of `qwen3` for 1 cores")
+    assert main(["pack", "--check", str(folder), "--json"]) == 0
+    said = json.loads(capfd.readouterr().out)
+    assert (said["model"], said["schedule"], said["cores"]) == ("qwen3", "one", 1)
+    path = folder / "core-000.safetensors"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
 
-    assert go()[0] == 0
-    status, out, err = go("--verify")
+    assert go("--dtype", "f32")[0] == 0
+    status, out, err = go("--dtype", "f32", "--verify")
     assert (status, out) == (1, "")
     assert "error[E432]" in err
+    assert main(["pack", "--check", str(folder)]) == 1
+    assert f"`{path}` is damaged: `vectors " in capfd.readouterr().err
+    assert main(["run", "--packed", str(folder), "--ids", "1", "--max-tokens", "1"]) == 1
+    assert f"`{path}` is damaged: `vectors " in capfd.readouterr().err
 
 
 def test_which_schedule(go: Go, tmp_path: Path) -> None:
@@ -100,7 +110,8 @@ def test_what_is_wrong_is_told_without_traceback(go: Go, tmp_path: Path) -> None
     assert go(model="kimi_k3")[0] == 1
 
 
-@pytest.mark.parametrize("words", ["pack", "pack qwen3", "pack qwen3 -o a --dtype f16", "pack qwen3 -o a --size x"])
+@pytest.mark.parametrize("words", ["pack", "pack qwen3", "pack qwen3 -o a --dtype f16", "pack qwen3 -o a --size x",
+                                   "pack --check a -o b", "pack qwen3 --check a", "pack -o a"])  # fmt: skip
 def test_wrong_usage_is_status_2(words: str, capfd: pytest.CaptureFixture[str]) -> None:
     """With the usage on stderr."""
     assert main(words.split()) == 2

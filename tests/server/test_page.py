@@ -6,13 +6,13 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import children
 
 from mks.server.api.build import build_service
 from mks.server.text.files import TextFiles
@@ -42,7 +42,7 @@ def browser() -> None:
         pytest.skip("no Chromium at /usr/bin/chromium (Debian: apt-get install chromium)")
     if shutil.which("node") is None:
         pytest.skip("no node")
-    found = subprocess.run(["node", "-e", "require('playwright-core')"], capture_output=True, check=False)
+    found = children.run(["node", "-e", "require('playwright-core')"], capture_output=True)
     if found.returncode:
         pytest.skip("no playwright-core where NODE_PATH points (npm install playwright-core)")
 
@@ -74,8 +74,7 @@ def test_chatting(files: TextFiles, tokenizer: Tokenizer, keys: tuple[str, ...],
     decoder._logits_of = logits
     pictures = os.environ.get("PAGE_PICTURES", str(tmp_path))
     with running(build_service(decoder, files, "tiny"), decoder, keys=keys) as server:
-        ran = subprocess.run(["node", str(SCRIPT), server.url, pictures], capture_output=True, text=True, timeout=120,
-                             check=False)  # fmt: skip
+        ran = children.run(["node", str(SCRIPT), server.url, pictures], capture_output=True, text=True)
         assert ran.returncode == 0, ran.stderr
         seen: dict[str, Any] = json.loads(ran.stdout)
         engine = server.service.engine
@@ -94,6 +93,12 @@ def test_chatting(files: TextFiles, tokenizer: Tokenizer, keys: tuple[str, ...],
     assert re.fullmatch(r"\d+ ms", seen["first"])
     assert (seen["button_while_busy"], seen["button_after"]) == ("Stop", "Send")
     assert seen["stopped"].endswith("stopped")
+    # S4.
+    assert seen["left_out"] == "stopped · left out of the conversation"
+    assert seen["sent_after_stop"] == ["user <img src=x onerror=alert(1)> Hello", "assistant", "user slowly",
+                                       "assistant", "user too hot"]  # fmt: skip
+    assert seen["sent_in_new"] == ["user new", "assistant", "user newer"]
+    assert seen["temperature"] is None
     assert "`temperature` must be a number from 0 to 2, not 7" in seen["refusal"]
     assert seen["problems_after"] == 0
     assert seen["answers"] == 3

@@ -104,7 +104,7 @@ def test_what_cannot_be_restored_fails_its_sequence_only(start: Start) -> None:
     restore, decoder.restore = decoder.restore, None  # type: ignore[method-assign,assignment]
     sink = Gather()
     engine.submit([task(PROMPT, 3, sink)])
-    assert sink.done.wait(10)
+    assert sink.done.wait(60)
     decoder.restore = restore  # type: ignore[method-assign]
     assert ask(engine, PROMPT).cached == len(PROMPT)
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from mks.server.api.errors import ApiError
+from mks.server.api.service import Service
 
 from .conftest import Running
 
@@ -68,8 +72,8 @@ MESSAGES: list[dict[str, Any]] = [
     {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}]},
     {"role": "user", "content": [{"type": "text"}]}, {"role": "assistant", "tool_calls": "x"},
     {"role": "assistant", "tool_calls": ["x"]}, {"role": "assistant", "tool_calls": [{"function": {"name": 5}}]},
-    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]},
-    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a": "\\ud83d"}'}}]},
+    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": [1]}}]},
+    {"role": "assistant", "reasoning": 5}, {"role": "assistant", "reasoning_content": ["x"]},
 ]  # fmt: skip
 
 
@@ -142,3 +146,13 @@ def test_a_prompt_that_does_not_fit_is_told_both_numbers(server: Running, path: 
         "total_tokens": 256,
         "prompt_tokens_details": {"cached_tokens": 0},
     }
+
+
+def test_a_tokenizer_with_more_ids_than_the_model() -> None:
+    """A text whose ids the table of embeddings lacks is refused: kernels would take the nearest row."""
+    tokenizer = SimpleNamespace(least=lambda text: 1)
+    service: Any = SimpleNamespace(rules=SimpleNamespace(context=16, vocab=10), _tokenizer=lambda: tokenizer)
+
+    assert Service._encode(service, "text", lambda text, most: [3, 9], "prompt") == (3, 9)
+    with pytest.raises(ApiError, match="`prompt` holds 10; token ids run from 0 to 9"):
+        Service._encode(service, "text", lambda text, most: [3, 10], "prompt")

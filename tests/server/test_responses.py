@@ -17,7 +17,7 @@ from mks.server.api.responses_input import read_responses
 from mks.server.text.files import TextFiles
 from mks.server.text.tokenizer import Tokenizer
 
-from .conftest import Running, running
+from .conftest import Running, running, wait_for
 from .fake import FakeDecoder
 from .scripts import saying
 
@@ -42,7 +42,7 @@ def server(files: TextFiles) -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def client(server: Running) -> Iterator[openai.OpenAI]:
     """The official client."""
-    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=20) as one:
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=120) as one:
         yield one
 
 
@@ -183,9 +183,8 @@ def test_input_is_a_conversation() -> None:
         ({"conversation": "conv_1"}, "conversation"),
         ({"background": True}, "background"),
         ({"prompt": {"id": "p"}}, "prompt"),
-        ({"truncation": "auto"}, "truncation"),
+        ({"truncation": "some"}, "truncation"),
         ({"top_logprobs": 2}, "top_logprobs"),
-        ({"include": ["message.output_text.logprobs"]}, "include"),
         ({"n": 2}, "n"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"temperature": 3}, "temperature"),
@@ -198,7 +197,17 @@ def test_input_is_a_conversation() -> None:
         ({"input": [{"role": "user"}]}, "input[0].content"),
         ({"input": [{"type": "function_call", "call_id": "c"}]}, "input[0].tool_calls[0]"),
         ({"input": "x " * 4000}, "input"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "wizard"}]}, "tools[0].type"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tools[0].type"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tools[0].type"),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}},
+            "tool_choice.allowed_tools.tools",
+        ),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "x", "tools": [TOOL]}},
+            "tool_choice.allowed_tools.mode",
+        ),
         ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "g"}}, "tool_choice"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "response_format.json_schema.schema"),
@@ -224,6 +233,61 @@ def test_harmless_fields_are_taken(server: Running) -> None:
         "user": "u", "max_output_tokens": 2, "max_tool_calls": 3, "prompt_cache_key": "k", "something_new": [1],
     }  # fmt: skip
     assert whole(server, **harmless)["usage"]["output_tokens"] == 2
+
+
+HOSTED = [{"type": kind} for kind in ("web_search", "web_search_preview_2025_03_11", "custom", "local_shell",
+                                       "namespace", "image_generation")]  # fmt: skip
+
+
+@pytest.mark.parametrize("tools", [HOSTED, [*HOSTED, TOOL]])
+def test_s6_hosted_tools_are_left_out(server: Running, tokenizer: Tokenizer, tools: list[dict[str, Any]]) -> None:
+    """What agents list is taken where the model is free to call, and the log says what is not there."""
+    with saying(server, tokenizer, ANSWER):
+        response = whole(server, tools=tools, truncation="auto")
+    assert (response["truncation"], response["tools"]) == ("auto", tools)
+    assert [item["type"] for item in response["output"]].count("function_call") == (2 if TOOL in tools else 0)
+    wait_for(lambda: server.records[-1].get("response_id") == response["id"])
+    assert server.records[-1]["skipped_tools"] == [tool["type"] for tool in HOSTED]
+
+
+def test_s6_some_tools_are_allowed(server: Running) -> None:
+    """The others are told to the model and not called; hosted ones may be among them."""
+    allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "g"}]}
+    other = {**TOOL, "name": "g", "parameters": {"type": "object"}}
+    told = whole(server, tools=[TOOL, other], tool_choice=allowed, reasoning={"effort": "none"}, temperature=1, seed=1)
+    assert {item["name"] for item in told["output"] if item["type"] == "function_call"} <= {"g"}
+    assert told["output"][0]["type"] == "function_call"
+    free = {**allowed, "mode": "auto", "tools": [*allowed["tools"], *HOSTED]}
+    assert whole(server, tools=[TOOL, other, *HOSTED], tool_choice=free)["status"]
+
+
+@pytest.mark.parametrize("text", [ANSWER, "Hello 🙂 there", "Hello" + ANSWER[ANSWER.index("<tool_call>") :] + " bye"])
+@pytest.mark.parametrize("top", [0, 2])
+def test_s13_log_probabilities_of_messages(server: Running, tokenizer: Tokenizer, text: str, top: int) -> None:
+    """Of the tokens of each message, not of reasoning and calls; they join to the text, streamed as whole."""
+    asked = {"tools": [TOOL], "include": ["message.output_text.logprobs"], "top_logprobs": top}
+    with saying(server, tokenizer, text):
+        response, told = whole(server, **asked), events(server, **asked)
+    parts = [item["content"][0] for item in response["output"] if item["type"] == "message"]
+    assert "".join(part["text"] for part in parts)
+    for part in parts:
+        data = b"".join(bytes(entry["bytes"]) for entry in part["logprobs"])
+        assert data.decode().strip() == part["text"].strip()
+        assert all(len(entry["top_logprobs"]) == top and entry["logprob"] <= 0 for entry in part["logprobs"])
+    streamed = [item["content"][0] for item in told[-1]["response"]["output"] if item["type"] == "message"]
+    assert [part["logprobs"] for part in streamed] == [part["logprobs"] for part in parts]
+    done = [event["logprobs"] for event in told if event["type"] == "response.output_text.done"]
+    assert done == [part["logprobs"] for part in parts]
+    deltas = [entry for event in told if event["type"] == "response.output_text.delta" for entry in event["logprobs"]]
+    assert all(any(entry in entries for entries in done) for entry in deltas)
+
+
+def test_s12_ids_have_an_underscore(server: Running, tokenizer: Tokenizer) -> None:
+    """As everywhere else."""
+    with saying(server, tokenizer, ANSWER):
+        response = whole(server, tools=[TOOL])
+    ids = [response["id"], *(item["id"] for item in response["output"]), response["output"][-1]["call_id"]]
+    assert [one.partition("_")[0] for one in ids] == ["resp", "rs", "msg", "fc", "fc", "call"]
 
 
 class Thing(pydantic.BaseModel):

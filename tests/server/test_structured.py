@@ -257,6 +257,54 @@ def test_a_strict_tool_holds_where_a_call_is_free(
     assert arguments(free) == [("f", {"city": "Rome"})]
 
 
+@pytest.mark.parametrize("kind", ["wide", "xml_server", "kimi_server"])
+def test_s5_a_forced_call_keeps_to_the_schema(request: pytest.FixtureRequest, kind: str) -> None:
+    """Whether the tool is strict or not; one without parameters is given none."""
+    server: Running = request.getfixturevalue(kind)
+    both = {"city": {"type": "string", "enum": ["Rome", "Paris"]}, "n": {"enum": [1, 20]}}
+    for seed in range(1 if kind == "kimi_server" else 2):
+        named = {"tool_choice": {"type": "function", "function": {"name": "f"}}}
+        body = {**NOISE, **OFF, "tools": [tool("f", **both)], **named, "seed": seed}
+        answer = whole(server, body)["choices"][0]
+        assert same(answer, streamed(server, body)[0])
+        if answer["finish_reason"] != "length":
+            assert [set(value) for _, value in arguments(answer)] == [{"city", "n"}]
+        for parameters in ({}, {"type": "object"}, {"type": "object", "properties": {}}):
+            bare = {"type": "function", "function": {"name": "g", "parameters": parameters}}
+            body = {**body, "tools": [bare], "tool_choice": "required", "parallel_tool_calls": False}
+            assert arguments(whole(server, body)["choices"][0]) == [("g", {})]
+
+
+def test_s7_grammar_and_parser_agree_on_values(xml_server: Running, tokenizer: Tokenizer) -> None:
+    """A value that holds what looks like an end, in a call that a grammar holds, comes back whole."""
+    value = "a</parameter>b\n</function>\n</tool_call>c\n<parameter=n>\n"
+    text = f"<tool_call>\n<function=f>\n<parameter=text>\n{value}\n</parameter>\n</function>\n</tool_call>"
+    asked = {"tools": [tool("f", text={"type": "string"})], "tool_choice": "required", "parallel_tool_calls": False}
+    with saying(xml_server, tokenizer, text):
+        choice = whole(xml_server, {**BODY, **OFF, **asked})["choices"][0]
+        assert same(choice, streamed(xml_server, {**BODY, **OFF, **asked})[0])
+    assert arguments(choice) == [("f", {"text": value})]
+
+
+def test_s6_allowed_tools_in_chat(wide: Running) -> None:
+    """One of them must be called, no other."""
+    names = {"mode": "required", "tools": [{"type": "function", "function": {"name": "g"}}]}
+    asked = {"tools": [tool("f"), tool("g")], "tool_choice": {"type": "allowed_tools", "allowed_tools": names}}
+    for seed in range(2):
+        choice = whole(wide, {**NOISE, **OFF, **asked, "seed": seed})["choices"][0]
+        assert {call["function"]["name"] for call in choice["message"]["tool_calls"]} == {"g"}
+    names["tools"][0]["function"]["name"] = "h"  # type: ignore[index]
+    assert wide.post("/v1/chat/completions", {**BODY, **asked}).status_code == 400
+
+
+def test_s11_a_schema_by_itself(wide: Running) -> None:
+    """`json_schema` is a `response_format` in fewer words; both together are refused."""
+    choice = whole(wide, {**NOISE, **OFF, "json_schema": THING})["choices"][0]
+    assert choice["message"]["content"].startswith("{")
+    both = {**BODY, "json_schema": THING, "response_format": schema(THING)}
+    assert wide.post("/v1/chat/completions", both).json()["error"]["param"] == "json_schema"
+
+
 def test_content_is_what_the_schema_says(wide: Running) -> None:
     """A model that says anything, several choices, streamed, behind reasoning or not."""
     for seed, extra in enumerate(({}, OFF, {"n": 3}, {"logprobs": True, "top_logprobs": 2, **OFF})):
@@ -328,7 +376,7 @@ def test_markup_cannot_be_held_to_every_schema(xml_server: Running) -> None:
     for properties in ({"s": {"type": "string", "pattern": "a+"}}, {"a<b": {"type": "string"}}):
         response = xml_server.post("/v1/chat/completions", {**BODY, "tools": [tool("f", strict=True, **properties)]})
         assert response.status_code == 400
-        assert "strict tool `f`" in response.json()["error"]["message"]
+        assert "the tool `f`" in response.json()["error"]["message"]
     fine = {"s": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "o": {"type": "object"}}
     assert xml_server.post("/v1/chat/completions", {**BODY, "tools": [tool("f", strict=True, **fine)]}).is_success
 
@@ -360,7 +408,7 @@ class Thing(pydantic.BaseModel):
 
 def test_the_clients_helpers_work(wide: Running, tokenizer: Tokenizer) -> None:
     """Parsed models, parsed tool calls and the streaming helper of the official client."""
-    with openai.OpenAI(base_url=wide.url + "/v1", api_key="none", max_retries=0, timeout=20) as client:
+    with openai.OpenAI(base_url=wide.url + "/v1", api_key="none", max_retries=0, timeout=120) as client:
         with saying(wide, tokenizer, '{"color": "red", "sizes": [1, 2], "note": null}'):
             parsed = client.chat.completions.parse(
                 model="tiny", messages=USER, response_format=Thing, temperature=0, max_tokens=60,  # type: ignore[arg-type]
@@ -418,7 +466,7 @@ def test_others_do_not_wait_for_grammars(files: TextFiles, monkeypatch: pytest.M
     with running(service, decoder) as server, ThreadPoolExecutor(20) as clients:
         body = {**BODY, "max_tokens": 2, "response_format": schema(THING)}
         url = server.url + "/v1/chat/completions"
-        asked = [clients.submit(httpx.post, url, json=body, timeout=20) for _ in range(20)]
+        asked = [clients.submit(httpx.post, url, json=body, timeout=120) for _ in range(20)]
         wait_for(lambda: sum(one.done() for one in asked) == 20 - builders.MAX_WAITING - builders.THREADS)
         assert server.post("/v1/chat/completions", {**BODY, "max_tokens": 2}).status_code == 200
         hold.set()

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mks.server.dialects.calls_json import JsonCall
-from mks.server.dialects.calls_xml import XmlCall, typed, types_of
+from mks.server.dialects.calls_json import JsonCalls
+from mks.server.dialects.calls_xml import XmlCalls, typed, types_of
 from mks.server.dialects.channels import Kind, Message, Parser, fold, joined, partial, reasoning_tokens
 from mks.server.dialects.tagged import TaggedParser
 
@@ -31,17 +31,27 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 
 def json_parser() -> TaggedParser:
     """Thinking, calls as JSON."""
-    return TaggedParser(thinks=True, calls=JsonCall)
+    return TaggedParser(thinks=True, calls=JsonCalls(("f", "g")))
 
 
 def xml_parser() -> TaggedParser:
     """Thinking, calls as markup."""
-    return TaggedParser(thinks=True, calls=lambda: XmlCall(SCHEMAS))
+    return TaggedParser(thinks=True, calls=XmlCalls(SCHEMAS))
 
 
 def opened_parser() -> TaggedParser:
     """The prompt has opened the reasoning; no calls."""
     return TaggedParser(thinks=True, opened=True)
+
+
+def held_parser() -> TaggedParser:
+    """A grammar holds the answer to calls as markup."""
+    return TaggedParser(thinks=False, calls=XmlCalls(SCHEMAS, held=True))
+
+
+def called_parser() -> TaggedParser:
+    """The prompt has opened the reasoning, calls are markup."""
+    return TaggedParser(thinks=True, opened=True, calls=XmlCalls(SCHEMAS))
 
 
 def read(parser: Parser, parts: Sequence[str], cut: bool = False) -> Message:
@@ -125,6 +135,108 @@ def test_xml_calls(text: str, expected: Message) -> None:
     assert read(xml_parser(), list(text)) == expected
 
 
+F, G = '{"name": "f", "arguments": {"a": 1}}', '{"name": "g", "arguments": {}}'
+CALLS = (call("f", a=1), call("g"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # Two in one tag.
+        (f"<tool_call>\n{F}\n{G}\n</tool_call>", Message(calls=CALLS)),
+        (f"<tool_call>{F}, {G}</tool_call>x", Message("", "x", CALLS)),
+        (f"<tool_call>[{F}, {G}]</tool_call>", Message(calls=CALLS)),
+        (f'<tool_call>{F[:-1]}, "id": "}}<"}}}}\n{G}</tool_call>', Message(calls=CALLS)),
+        # Not closed, and another one, or text.
+        (f"<tool_call>\n{F}\n<tool_call>\n{G}\n</tool_call>", Message(calls=CALLS)),
+        (f"<tool_call>{F}<tool_call>{G}", Message(calls=CALLS)),
+        (f"<tool_call>{F}\nDone.", Message("", "Done.", CALLS[:1])),
+        # Named in prose.
+        (f"I use <tool_call> now:\n<tool_call>{F}</tool_call>", Message("", "I use <tool_call> now:", CALLS[:1])),
+        (f"`<tool_call>`{{x}} <tool_call>{F}</tool_call>", Message("", "`<tool_call>`{x}", CALLS[:1])),
+        (f"<tool_call> {{x}} <tool_call>{F}</tool_call>", Message("", "<tool_call> {x}", CALLS[:1])),
+        (f'<tool_call>{{"a<tool_call>{F}</tool_call>', Message("", f'<tool_call>{{"a<tool_call>{F}</tool_call>')),
+        # Text around.
+        (f"Hello<tool_call>{F}</tool_call> bye", Message("", "Hello bye", CALLS[:1])),
+        (
+            f"Hello \n<tool_call>{F}</tool_call>\n\n<tool_call>{G}</tool_call>\nbye ",
+            Message("", "Hello \n\n\n\nbye ", CALLS),
+        ),
+        (f"\n<tool_call>{F}</tool_call>\nbye", Message("", "bye", CALLS[:1])),
+        ("a <tool_call>what</tool_call>  b", Message("", "a <tool_call>what</tool_call>  b")),
+        # Strings hold anything, in every order of the fields.
+        (
+            '<tool_call>{"arguments": {"a": "</tool_call><tool_call>{"}, "name": "f"}</tool_call>',
+            Message(calls=(call("f", a="</tool_call><tool_call>{"),)),
+        ),
+        # In reasoning that was left open.
+        (f"<think>hm \n<tool_call>{F}</tool_call>", Message("hm", "", CALLS[:1])),
+        ('<think>a <tool_call> {"name": "x"} b</think>c', Message('a <tool_call> {"name": "x"} b', "c")),
+        ("<think>a <tool_call>\n</think>c", Message("a <tool_call>", "c")),
+    ],
+)
+def test_s8_no_json_call_is_lost(text: str, expected: Message) -> None:
+    """Every call is returned, and text is kept as it was."""
+    assert read(json_parser(), [text]) == expected
+    assert read(json_parser(), list(text)) == expected
+
+
+FX, GX = "<function=f>\n<parameter=n>\n1\n</parameter>\n</function>", "<function=g>\n</function>"
+XCALLS = (call("f", n=1), call("g"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"<tool_call>\n{FX}\n{GX}\n</tool_call>", Message(calls=XCALLS)),
+        (f"<tool_call>\n{FX}\n<tool_call>\n{GX}\n</tool_call>", Message(calls=XCALLS)),
+        (f"<tool_call>{FX[:-11]}<tool_call>{GX}</tool_call>", Message(calls=XCALLS)),
+        (f"<tool_call>{FX} Done.", Message("", "Done.", XCALLS[:1])),
+        (f"I use <tool_call> now:\n<tool_call>{FX}</tool_call>", Message("", "I use <tool_call> now:", XCALLS[:1])),
+        (f"Hello<tool_call>{FX}</tool_call> bye", Message("", "Hello bye", XCALLS[:1])),
+        # Without opener, where the tool is known.
+        (f"Well.\n{FX}\n</tool_call>", Message("", "Well.", XCALLS[:1])),
+        (f"{FX}\n{FX}\nbye", Message("", "bye", XCALLS[:1] * 2)),
+        ("Use <function=x> or <function=", Message("", "Use <function=x> or <function=")),
+        (f"<think>hm\n<tool_call>\n{FX}\n</tool_call>", Message("hm", "", XCALLS[:1])),
+        ("<think>a <tool_call><function=x> b</think>c", Message("a <tool_call><function=x> b", "c")),
+    ],
+)
+def test_s8_no_xml_call_is_lost(text: str, expected: Message) -> None:
+    """The same for markup."""
+    assert read(xml_parser(), [text]) == expected
+    assert read(xml_parser(), list(text)) == expected
+
+
+VALUES = [
+    "a</parameter>b",
+    "a\n</parameter>b",
+    "</parameter>",
+    "<parameter=n>",
+    "</function>",
+    "</tool_call>",
+    "a\n",
+    "\n\n",
+    "",
+]
+LOOSE_ONLY = [
+    "a\n<parameter=n>\n1",
+    "a</parameter>\n</function>\n</tool_call>",
+    "a\n</tool_call>b",
+    "a</function></tool_call>",
+]
+
+
+@pytest.mark.parametrize("value", VALUES + LOOSE_ONLY)
+def test_s7_a_value_ends_where_the_template_ends_it(value: str) -> None:
+    """At a line that is `</parameter>`; other ends count only where no grammar holds the model, before a tag."""
+    text = f"<tool_call>\n<function=f>\n<parameter=text>\n{value}\n</parameter>\n</function>\n</tool_call>"
+    assert read(held_parser(), [text]) == read(held_parser(), list(text)) == Message(calls=(call("f", text=value),))
+    loose = read(xml_parser(), list(text))
+    assert (loose == Message(calls=(call("f", text=value),))) == (value in VALUES)
+    assert loose.calls[0][1].startswith('{"text": "a' if value[:1] == "a" else '{"text": "')
+
+
 def test_the_prompt_may_have_opened_the_reasoning() -> None:
     """Then all is reasoning up to its end."""
     assert read(opened_parser(), ["\nhm\n</think>\n\nHi"]) == Message("hm", "Hi")
@@ -139,13 +251,15 @@ def test_a_call_that_was_cut_stays_incomplete(parser: Callable[[], TaggedParser]
     message = read(parser(), [text], cut=True)
     assert message.calls == (("f", '{"text": "a'),)
     assert not message.content
-    assert read(parser(), ["<tool_call>\n{"], cut=True) == Message()
+    begun = {"json_parser": "<tool_call>\n{", "xml_parser": "<tool_call>\n<func"}
+    assert read(parser(), [begun[parser.__name__]], cut=True) == Message()
 
 
 FRAGMENTS = [
     *("<think>", "</think>", "<tool_call>", "</tool_call>", "<function=f>", "</function>", "<parameter=text>"),
     *("<parameter=n>\n", "</parameter>", '{"name": "f", "arguments": ', '{"a": "b\\"}<"}', "}", '{"name": "g"}'),
-    *("\n", "\n\n", " ", "a", "<", "<t", '"', "\\", "12", "🙂"),
+    *("\n", "\n\n", " ", "a", "<", "<t", '"', "\\", "12", "🙂", "}", "{", "[", "]", ","),
+    *("\n</parameter>\n", "<function=g>\n", '{"name": "f", "arguments": {}}', "<function=x>"),
 ]
 
 
@@ -153,7 +267,7 @@ FRAGMENTS = [
 @given(
     st.lists(st.sampled_from(FRAGMENTS), max_size=14).map("".join),
     st.lists(st.integers(0, 200), max_size=6),
-    st.sampled_from([json_parser, xml_parser, opened_parser]),
+    st.sampled_from([json_parser, xml_parser, opened_parser, held_parser, called_parser]),
     st.booleans(),
 )
 def test_cutting_the_text_changes_nothing(

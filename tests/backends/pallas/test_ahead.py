@@ -1,7 +1,6 @@
 """Compiling for machines that are not attached."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from mks.dsl.diagnostics import MksError
 from mks.dsl.schedule.targets import targets
 
 pytest.importorskip("libtpu")
+from helpers import children
 from helpers.ahead import VMEM, compile_local, described, local, shaped
 
 TESTS = Path(__file__).parents[2]
@@ -120,8 +120,8 @@ jax.jit(other)(1.0)
 
 def test_kept_programs(tmp_path):
     """JAX's cache of compiled programs, which could not be read back, gets nothing; other programs are kept."""
-    run = subprocess.run([sys.executable, "-W", "error", "-c", CACHED, str(tmp_path)], cwd=TESTS, capture_output=True,
-                         text=True, timeout=60, check=False)  # fmt: skip
+    run = children.run([sys.executable, "-W", "error", "-c", CACHED, str(tmp_path)], cwd=TESTS, capture_output=True,
+                       text=True, seconds=60)  # fmt: skip
 
     assert run.stdout.strip() == "0.0", run.stderr
     assert [path.name.partition("-")[0] for path in tmp_path.glob("*-cache")] == ["jit_other"]
@@ -167,8 +167,8 @@ except MksError as e:
 def test_without_the_package():
     """JAX says that there is no compiler in the words that are looked for."""
     environment = {name: value for name, value in os.environ.items() if name != "TPU_LIBRARY_PATH"}
-    run = subprocess.run([sys.executable, "-c", WITHOUT], cwd=TESTS, env=environment, capture_output=True, text=True,
-                         timeout=60, check=False)  # fmt: skip
+    run = children.run([sys.executable, "-c", WITHOUT], cwd=TESTS, env=environment, capture_output=True, text=True,
+                       seconds=60)  # fmt: skip
 
     assert run.stdout.strip() == "E501", run.stderr
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.mosaic import TOPOLOGIES, compile_for
+from helpers.tiers import thorough_but
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
@@ -16,8 +17,6 @@ from jax.experimental.pallas import tpu as pltpu
 from mks.backends.pallas.ops.attend import apart, merged, none_of, own, result, tile, together
 from mks.backends.reference.caches import Cache
 from mks.backends.reference.ops.attend import attend
-
-pytestmark = pytest.mark.timeout(120)
 
 SIZE = 128
 
@@ -85,7 +84,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("h", "kv", "w", "n", "t", "dtype"), CASES)
+@pytest.mark.parametrize(("h", "kv", "w", "n", "t", "dtype"), thorough_but(CASES[3:], CASES))
 def test_tiles(h: int, kv: int, w: int, n: int, t: int, dtype) -> None:
     """The values are the reference's at positions on and around tile boundaries; NaN beyond them has no effect."""
     found, expected = both(h, kv, w, n, t, dtype, None, [0, 1, t - 1, min(t, 127), min(t + 1, 126), 100])
@@ -93,7 +92,7 @@ def test_tiles(h: int, kv: int, w: int, n: int, t: int, dtype) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("last", [1, 7, 60])
+@pytest.mark.parametrize("last", thorough_but((7,), (1, 7, 60)))
 def test_window(last: int) -> None:
     """A window hides what is older, in whole and in broken tiles."""
     found, expected = both(3, 1, 16, 16, 32, jnp.bfloat16, last, [0, 5, 31, 32, 33, 64, 91, 127])
@@ -120,7 +119,7 @@ def test_large_scores() -> None:
     np.testing.assert_allclose(found[0], np.tile(np.arange(16.0), (3, 1)))
 
 
-@pytest.mark.parametrize("kv", [1, 3])
+@pytest.mark.parametrize("kv", thorough_but((3,), (1, 3)))
 def test_softmaxes_of_parts(kv: int) -> None:
     """Tiles that several parts have seen, one of them none, make the result of one that has seen all."""
     draw, h, w, n, t, scale = np.random.default_rng(3), 6, 16, 128, 32, 1.0

@@ -20,7 +20,7 @@ TESTS = Path(__file__).parents[2]
 def dumped(folder: Path, target: str, *names: str) -> Path:
     """The schedules of kernels of `helpers.counted`."""
     with mock.patch.dict(os.environ, PYTHONPATH=str(TESTS)):
-        dump([sys.executable, "-m", "helpers.counted", target, *names], folder, timeout=200)
+        dump([sys.executable, "-m", "helpers.counted", target, *names], folder, timeout=2000)
     return folder
 
 
@@ -154,7 +154,7 @@ def test_what_cannot_be_counted(schedules):
 def test_a_process_that_fails(tmp_path):
     """What a failing process wrote is not lost."""
     with pytest.raises(subprocess.CalledProcessError) as caught:
-        dump([sys.executable, "-c", "raise SystemExit('no such kernel')"], tmp_path, timeout=60)
+        dump([sys.executable, "-c", "raise SystemExit('no such kernel')"], tmp_path, timeout=600)
     assert "no such kernel" in caught.value.output
 
 

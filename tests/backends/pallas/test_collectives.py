@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import itertools
-import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.children import call
 from helpers.exchanging import Case, expected, parts
 
 from mks.backends.pallas import collectives
 from mks.backends.pallas.peers import Cores, collective_id, others
 from mks.dsl.program import exchange as x
 
-TESTS = Path(__file__).parents[2]
 MODES = ("eager", "on_wait")
 
 
-def answers(cases: list[dict], *command: str, seconds: float = 120) -> list:
+def answers(cases: list[dict], topology: str = "", seconds: float = 240) -> list:
     """What a child process says of each case."""
-    line = [sys.executable, "-m", "helpers.exchanging", *command]
-    done = subprocess.run(line, cwd=TESTS, input=json.dumps(cases), capture_output=True, text=True, timeout=seconds,
-                          check=False)  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    return call("helpers.exchanging:answer", cases, topology, seconds=seconds, devices=8)
 
 
-def check(cases: list[dict], wanted: set[str] | None = None, seconds: float = 120) -> None:
+def check(cases: list[dict], wanted: set[str] | None = None, seconds: float = 240) -> None:
     """Each case is `ok`, or one of the faults that are wanted."""
-    found = zip(cases, answers(cases, "run", seconds=seconds), strict=True)
+    found = zip(cases, answers(cases, seconds=seconds), strict=True)
     assert [(case, said) for case, said in found if said not in (wanted or {"ok"})] == []
 
 
@@ -47,6 +39,7 @@ def test_sums_are_numpys() -> None:
     check(reduces((4,), rows=3, width=300) + reduces((2,), rows=1, width=64, static=True)[::-1])
 
 
+@pytest.mark.thorough
 def test_sums_on_eight_cores() -> None:
     """As on fewer, where cores are further apart."""
     check(reduces((8,), rows=2)[1::2])
@@ -84,6 +77,7 @@ def test_merged_softmaxes() -> None:
     ])  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_one_axis_of_two() -> None:
     """A collective over one axis stays between its cores; over both, ranks run with the last axis fastest."""
     check([
@@ -136,7 +130,7 @@ def test_compiled(topology: str, mesh: tuple[int, ...]) -> None:
         {"kind": "all_gather", "mesh": mesh, "rows": 8, "width": 640, "wire": "bf16"},
         {"kind": "argmax", "mesh": mesh},
     ]
-    for case, (used, buffers) in zip(cases, answers(cases, "compile", topology), strict=True):
+    for case, (used, buffers) in zip(cases, answers(cases, topology), strict=True):
         rows, width = -(-case.get("rows", 1) // 4) * 4, case.get("width", 64)
         arguments = (
             2 * 3 * rows * max(width, 128) * 4 * (8 if case["kind"] == "all_gather" else 1) + 3 * 8 * 128 * 4 * 2
@@ -148,7 +142,7 @@ def test_two_meshes_compile() -> None:
     """Collectives over one axis of two compile too."""
     ways = (("b", "two_level"), ("a", "direct"), ("a", "scatter_gather"))
     assert answers([{"kind": "all_reduce", "mesh": (2, 4), "over": over, "by": by, "width": 7168} for over, by in ways],
-                   "compile", "tpu7x:2x2x1")  # fmt: skip
+                   "tpu7x:2x2x1")  # fmt: skip
 
 
 def test_refusals() -> None:
@@ -208,4 +202,4 @@ def test_every_size_compiles(topology: str, mesh: tuple[int, ...]) -> None:
     cases += [{"kind": "all_gather", "mesh": mesh, "rows": rows, "width": width, "wire": wire}
               for rows, width, wire in itertools.product((1, 3, 8), (64, 300, 640), ("f32", "bf16"))]  # fmt: skip
     cases += [{"kind": "argmax", "mesh": mesh, "rows": rows} for rows in range(1, 9)]
-    assert len(answers(cases, "compile", topology, seconds=600)) == len(cases)
+    assert len(answers(cases, topology, seconds=600)) == len(cases)

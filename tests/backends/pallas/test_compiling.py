@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,10 +11,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 from attrs import evolve
+from helpers import children
 from jax.experimental import pallas as pl
 
 from mks.backends.pallas import compiling, places, walk
 from mks.backends.pallas.ahead import compile_ahead, meshed, read
+from mks.backends.pallas.bundles import Bundles
 from mks.backends.pallas.call import Flavour
 from mks.backends.pallas.compiling import compile_step, copies
 from mks.backends.pallas.counting import count_step
@@ -29,7 +30,7 @@ from mks.dsl.program.lower import lower
 from mks.dsl.schedule.targets import targets
 from mks.models.library import find_definition
 from mks.server.commands.bench_command import bench
-from mks.server.commands.compile import compile_
+from mks.server.commands.compile import _count, compile_
 
 pytest.importorskip("libtpu")
 MODELS = Path(walk.__file__).parents[2] / "models"
@@ -50,7 +51,7 @@ def program(name: str, rows: int = 1, target: str | None = None) -> p.Program:
 def compiled(folder: Path, *arguments: str, timeout: float = 500) -> dict:
     """What `mks compile --json` says, run in a process of its own."""
     command = [sys.executable, "-c", COMMAND, *arguments, "-o", str(folder), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    done = children.run(command, capture_output=True, text=True, seconds=timeout)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -59,7 +60,7 @@ def compiled(folder: Path, *arguments: str, timeout: float = 500) -> dict:
 def folder(tmp_path_factory) -> Path:
     """SmolLM2's step for one core of v5e."""
     folder = tmp_path_factory.mktemp("compiled") / "smollm2"
-    compiled(folder, "smollm2", "--context", "256", "--size", "layers=2", "--no-bundles")
+    compiled(folder, "smollm2", "--context", "256", "--size", "layers=2")
     return folder
 
 
@@ -79,6 +80,21 @@ def test_manifest(folder):
     assert said["seconds"] > said["lower_s"] + said["compile_s"]
     assert said["copies"] == []
     assert said["bundles"] is None
+
+
+@pytest.mark.parametrize(("known", "asked", "counts"), [(True, False, 0), (True, True, 0), (False, False, 0),
+                                                        (False, True, 1)])  # fmt: skip
+def test_bundles_are_counted_where_that_is_asked_for(tmp_path, monkeypatch, known, asked, counts):
+    """And taken from where they were kept: compiling does not wait for them."""
+    found = Bundles(12, 3, (), True)
+    tried = []
+    monkeypatch.setattr("mks.backends.pallas.kept.kept", lambda program: found if known else None)
+    monkeypatch.setattr("mks.backends.pallas.counting.count_step", lambda program: tried.append(program) or found)
+    said = {"bundles": None}
+    _count(tmp_path, program("smollm2"), said, asked, quiet=True)
+
+    assert len(tried) == counts
+    assert said["bundles"] == (12 if known or asked else None)
 
 
 def test_memories(folder):
@@ -251,7 +267,7 @@ def test_bundles_that_cannot_be_counted():
 def test_qwen38(tmp_path, rows):
     """Within its times, memory, bundles and bytes; times are processor time, as other work may run meanwhile."""
     before = os.times()
-    [said] = compiled(tmp_path / "out", "qwen38", "--rows", str(rows), "--no-bundles")["steps"]
+    [said] = compiled(tmp_path / "out", "qwen38", "--rows", str(rows))["steps"]
     spent = os.times()
 
     used = sum(getattr(spent, name) - getattr(before, name) for name in ("children_user", "children_system"))
@@ -267,8 +283,10 @@ def test_qwen38(tmp_path, rows):
 @pytest.mark.slow
 def test_bundles_of_qwen38(tmp_path):
     """At one row and a full context of 4096 a step takes at most 1.25 million bundles; parts add up to the whole."""
-    [said] = compiled(tmp_path / "out", "qwen38", "--rows", "1")["steps"]
+    [said] = compiled(tmp_path / "out", "qwen38", "--rows", "1", "--bundles")["steps"]
+    [again] = compiled(tmp_path / "again", "qwen38", "--rows", "1")["steps"]
 
+    assert again["bundles_by_region"] == said["bundles_by_region"]
     assert 500_000 < said["bundles"] <= 1_250_000
     assert said["bundles_exact"]
     total = sum(row["bundles"] * row["times"] for row in said["bundles_by_region"])
@@ -289,7 +307,7 @@ def test_small_models_on_every_target(name, target):
 @pytest.mark.slow
 def test_several_rows(tmp_path):
     """Each number of rows has its folder, and the manifest lists them."""
-    said = compiled(tmp_path / "out", "qwen38", "--context", "1024", "--size", "layers=4", "--no-bundles")
+    said = compiled(tmp_path / "out", "qwen38", "--context", "1024", "--size", "layers=4")
 
     listed = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert listed["rows"] == [1, 2, 4, 8] == [step["rows"] for step in said["steps"]]

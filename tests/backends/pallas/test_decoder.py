@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from functools import cache
 from itertools import chain
@@ -11,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import children
 from helpers.decoding import TESTS, outcomes
 from helpers.schedules import kimi
+from helpers.tiers import thorough_but
 
 FAMILIES = {"qwen3_tiny": ("qwen3", 1e-4), "qwen38_tiny": ("qwen38", 5e-4)}
-NAMES = tuple(FAMILIES)
+NAMES = thorough_but(("qwen3_tiny",), FAMILIES)
 CHUNK, CONTEXT, ROWS = 8, 40, 3
-
-pytestmark = pytest.mark.timeout(200)
 
 type Calls = list[list[Any]]
 
@@ -129,11 +128,17 @@ def test_saved_rows(name: str) -> None:
 
 
 def test_a_part_of_what_was_saved() -> None:
-    """Caches can be cut, and read on with the same bits; recurrent states cannot."""
-    assert [answers(name)["facts"] for name in NAMES] == [[256, True], [256, False]]
+    """Caches can be cut, and read on with the same bits."""
     caches = answers("qwen3_tiny")
+    assert caches["facts"] == [256, True]
     assert caches["cut"][0] is None
     assert caches["cut"][1] == caches["again"][1] == caches["saved"][1]
+
+
+@pytest.mark.thorough
+def test_states_cannot_be_cut() -> None:
+    """Recurrent ones are restored whole, or not at all."""
+    assert answers("qwen38_tiny")["facts"] == [256, False]
     assert answers("qwen38_tiny")["cut"][0] == {"error": "cannot restore 8 tokens of 13"}
 
 
@@ -171,6 +176,7 @@ def test_reset() -> None:
     assert [first, second] == answers("qwen3_tiny")["greedy"][:2]
 
 
+@pytest.mark.thorough
 def test_two_cores() -> None:
     """Shares are joined for reading and cut up again for the kernel: the oracle's logits from both."""
     name = "qwen38_tp8"
@@ -182,6 +188,7 @@ def test_two_cores() -> None:
         np.testing.assert_allclose(found[0], oracle(name)["logits"][position], rtol=0, atol=5e-4)
 
 
+@pytest.mark.thorough
 def test_a_cache_that_is_kept_expanded() -> None:
     """Prompts are read with the latents, steps with the keys and values made of them: the oracle's logits from both."""
     name, ids = "kimi_k3_tiny", [int(i) for i in oracle("kimi_k3_tiny")["ids"]]
@@ -199,7 +206,7 @@ def test_a_cache_that_is_kept_expanded() -> None:
         np.testing.assert_allclose(found, oracle(name)["logits"][position], rtol=0, atol=5e-4)
 
 
-@pytest.mark.timeout(1000)
+@pytest.mark.thorough
 def test_positions_of_two_cores() -> None:
     """A prompt, steps of the kernel and more of a prompt, over blocks of both cores: as if it were all one prompt."""
     lines, count = kimi(1, 2, positions="tp", context=1024), 511
@@ -219,13 +226,14 @@ def run(*options: str, seconds: float = 180) -> list[int]:
     """The ids that `mks run smollm2` gives."""
     main = "from mks.dsl.commands.cli import main; raise SystemExit(main())"
     line = [sys.executable, "-c", main, "run", "smollm2", "--json", "--ignore-eos", *options]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=seconds, check=False)
+    done = children.run(line, capture_output=True, text=True, seconds=seconds)
     assert done.returncode == 0, done.stderr[-3000:]
     if "pallas" in options:
         assert "interpreted" in done.stderr
     return json.loads(done.stdout)["output_ids"]
 
 
+@pytest.mark.thorough
 def test_real_weights() -> None:
     """One layer of SmolLM2 gives the reference's ids, from the command line on."""
     same = ["--size", "layers=1", "--ids", "1,9690,198", "--max-tokens", "3"]

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.mosaic import TOPOLOGIES, compile_for
+from helpers.tiers import thorough_but
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -16,8 +17,6 @@ from mks.backends.pallas.ops.delta_rule import delta_rule
 from mks.backends.reference.ops import delta_rule as reference
 from mks.backends.reference.rounding import DTYPES
 from mks.dsl.program import work
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def arguments(b: int, kh: int, h: int, key: int, val: int, by_key: bool) -> list[jax.ShapeDtypeStruct]:
@@ -54,12 +53,10 @@ def drawn(kinds: list[jax.ShapeDtypeStruct], seed: int) -> list[jax.Array]:
 
 
 @pytest.mark.parametrize("by_key", [False, True], ids=["by_head", "by_key"])
-@pytest.mark.parametrize(("b", "kh", "h", "key", "val"), [
-    (1, 2, 6, 16, 16),
-    (2, 1, 3, 24, 40),
-    (3, 3, 3, 8, 130),
-    (8, 2, 4, 16, 8),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("b", "kh", "h", "key", "val"),
+    thorough_but([(3, 3, 3, 8, 130)], [(1, 2, 6, 16, 16), (2, 1, 3, 24, 40), (3, 3, 3, 8, 130), (8, 2, 4, 16, 8)]),
+)
 def test_steps(b: int, kh: int, h: int, key: int, val: int, by_key: bool) -> None:
     """Values and states are the reference's, token after token."""
     kinds = arguments(b, kh, h, key, val, by_key)

@@ -21,8 +21,6 @@ from mks.models.codecs import E2M1
 from mks.models.expert_banks import pack_expert
 from mks.models.read import Quantised
 
-pytestmark = pytest.mark.timeout(120)
-
 DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16)}
 TINY, CUT, REAL = (64, 64), (8, 64), (384, 3584)  # a share of the expert's width, and of what it reads
 

@@ -72,7 +72,9 @@ def test_weights(function, shape, dtype, opcode):
     """A weight that the kernel does not take as it is, or that XLA may move, is found; small operands are not."""
     text = compiled_product(function, shape, dtype)
 
-    assert [move.opcode for move in copies_at_least(text, 1 << 20)] == ([opcode] if opcode else [])
+    found = copies_at_least(text, 1 << 20)
+    assert [move.opcode for move in found] == ([opcode] if opcode else [])
+    assert [(move.operand, move.whole.shape) for move in found if move.whole] == [("given[1]", shape)] * len(found)
     assert any(move.nbytes == 8 * 1024 * 2 for move in moves(text))
 
 
@@ -86,6 +88,33 @@ def test_inside_fusions():
     found = copies_at_least(text, 1 << 20)
     assert found
     assert any("main" not in move.computation for move in found)
+
+
+TRACED = """
+%fused (param.0: f32[8,128]) -> f32[8,128] {
+  %param.0 = f32[8,128]{1,0} parameter(0)
+  ROOT %turned = f32[8,128]{1,0} copy(%param.0)
+}
+
+ENTRY %main (a: f32[8,128], b: f32[8,128]) -> f32[8,128] {
+  %a = f32[8,128]{1,0} parameter(0), metadata={op_name="values[3][\\'a\\']"}
+  %b = f32[8,128]{1,0} parameter(1), metadata={op_name="values[3][\\'b\\']"}
+  %view = f32[1,8,128]{2,1,0} bitcast(%a)
+  %moved = f32[1,8,128]{2,1,0} copy(%view)
+  %call = (f32[8,128]{1,0}, f32[8,128]{1,0}) custom-call(%a, %b), custom_call_target="x", output_to_operand_aliasing={{1}: (1, {})}
+  %fresh = f32[8,128]{1,0} get-tuple-element(%call), index=0
+  %same = f32[8,128]{1,0} get-tuple-element(%call), index=1
+  %out = f32[8,128]{1,0} copy(%fresh)
+  %home = f32[8,128]{1,0} fusion(%same), kind=kLoop, calls=%fused
+  ROOT %sum = f32[8,128]{1,0} add(%out, %home)
+}
+"""  # noqa: E501
+
+
+def test_whose_buffer_is_moved():
+    """An operand's, through views, calls that write in place, and fusions; a call's own result is no operand's."""
+    found = {move.name: move.operand for move in moves(TRACED)}
+    assert found == {"turned": r"values[3][\'b\']", "moved": r"values[3][\'a\']", "out": ""}
 
 
 def test_kernels():

@@ -5,28 +5,35 @@
 
 from __future__ import annotations
 
-from functools import cache
+import re
+from functools import cache, partial
 from math import prod
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
 from attrs import evolve
 from helpers.definitions import FOLDER, changed
 from helpers.schedules import EXPANDED
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 pytest.importorskip("libtpu")
 
 from mks.backends.pallas import hlo
-from mks.backends.pallas.call import operands, states
-from mks.backends.pallas.compiling import compile_step
+from mks.backends.pallas.ahead import compile_ahead, meshed
+from mks.backends.pallas.call import Flavour, operands, states
+from mks.backends.pallas.compiling import compile_step, copies
+from mks.backends.pallas.several import several
+from mks.backends.pallas.sharded import arguments, build, layouts
 from mks.dsl.compile import load_definition
 from mks.dsl.model.instance import Instance
 from mks.dsl.model.ir import Codec
 from mks.dsl.program.bill import bill
 from mks.dsl.program.ir import Program
 from mks.dsl.program.lower import lower
+from mks.dsl.program.reads import read_arrays
 from mks.dsl.schedule.ir import Schedule, Store
-
-pytestmark = pytest.mark.timeout(600)
 
 
 @cache
@@ -110,6 +117,47 @@ def test_a_cache_kept_expanded(rows: int) -> None:
     made = compile_step(whole)
     assert moved(whole, made.compiled.hlo) == []
     assert made.vmem <= bill(whole).total <= 1.05 * made.vmem
+    assert taken(made.compiled.hlo, whole) == read_arrays(whole) & states(whole).keys()
+
+    here, mesh = meshed(schedule)
+    loop = compile_ahead(*steps(whole, mesh), here, schedule.axes)
+    assert copies(whole, loop.hlo) == ()
+    assert taken(loop.hlo, whole) == read_arrays(whole) & states(whole).keys()
+
+
+def taken(text: str, made: Program) -> set[str]:
+    """The states and caches, all of them of different shapes, that the kernel takes as operands."""
+    (call,) = re.findall(r"%kimi_k3\S* = .*operand_layout_constraints=\{(.*?)\}, custom_call_has", text)
+    shapes = set(re.findall(r"\w+\[[\d,]*\]", call))
+    kinds = {"bfloat16": "bf16", "float32": "f32"}
+    named = {name: f"{kinds[str(a.dtype)]}[{','.join(map(str, a.shape))}]" for name, a in states(made).items()}
+    return {name for name, shape in named.items() if shape in shapes}
+
+
+def steps(made: Program, mesh: Mesh) -> tuple[Any, tuple[Any, ...]]:
+    """Four steps in one call, and what it takes."""
+    everywhere, lies = NamedSharding(mesh, PartitionSpec()), layouts(made, mesh)
+    tokens, positions, weights, held = arguments(made, mesh)
+    count, ends = (jax.ShapeDtypeStruct(shape, jnp.int32, sharding=everywhere) for shape in ((), (2,)))
+    run = partial(
+        several, build(made, Flavour(vmem=int(made.schedule.target.vmem.value)), mesh), made.schedule.context, 4
+    )
+    function = jax.jit(run, donate_argnums=5, out_shardings=(everywhere, lies),
+                       in_shardings=(*[everywhere] * 4, {n: a.sharding for n, a in weights.items()}, lies))  # fmt: skip
+    return function, (tokens, positions, count, ends, weights, held)
+
+
+def test_what_a_step_reads() -> None:
+    """All that a shipped one is given; of latents that are kept expanded only what was made of them."""
+    for name in ("smollm2", "qwen38", "kimi_k3"):
+        made = program(name, 1)
+        given = operands(made).keys() | states(made).keys()
+        assert read_arrays(made) == {each for each in given if not each.startswith("tape ")}
+    found = changed("kimi_k3", ("  fetch moe.experts", f"  {EXPANDED}  fetch moe.experts"))
+    schedule = found.schedules[found.own_schedules[0]]
+    assert schedule is not None
+    made = lower(schedule, found.instances["kimi_k3"], 1)
+    assert states(made).keys() - read_arrays(made) == {"mla.lat", "mla.com"}
 
 
 def test_copies_are_seen() -> None:

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from helpers.children import call
 from helpers.oracles import FAMILIES
-
-pytestmark = pytest.mark.timeout(900)
-
-TESTS = Path(__file__).parents[2]
+from helpers.tiers import thorough_but
 
 
 def errors(folder: str, tokens: int, kept: int, mode: str, tile: int = 256, form: str = "") -> list[list[float]]:
     """The largest error of each token's logits in two passes, the second after token `kept` of the first."""
-    line = [sys.executable, "-m", "helpers.consecutive", folder, str(tokens), str(kept), mode, str(tile), form]
-    done = subprocess.run(line, cwd=TESTS, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: list[list[float]] = json.loads(done.stdout.splitlines()[-1])
+    found: list[list[float]] = call("helpers.consecutive:errors", folder, tokens, kept, mode, tile, form, seconds=400)
     return found
 
 
-@pytest.mark.parametrize(("folder", "mode"), [("qwen38_tiny", "on_wait"), ("kimi_k3_tiny", "eager")])
+FIRST = (("qwen38_tiny", "on_wait"),)
+
+
+@pytest.mark.parametrize(("folder", "mode"), thorough_but(FIRST, (*FIRST, ("kimi_k3_tiny", "eager"))))
 def test_a_rejected_draft_costs_no_copy(folder: str, mode: str) -> None:
     """Four tokens at once give the oracle's logits; so does the pass that goes on from the second of them."""
     for row in errors(folder, 4, 1, mode):
         assert max(row) <= FAMILIES[folder][1]
 
 
+@pytest.mark.thorough
 def test_tokens_of_one_sequence_over_an_expanded_cache() -> None:
     """Their own keys and values are made in the pass, those before them were kept."""
     for row in errors("kimi_k3_tiny", 3, 1, "on_wait", form="expanded"):

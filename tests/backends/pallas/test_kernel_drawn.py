@@ -67,6 +67,7 @@ LIKE = settings(deadline=None, phases=(Phase.generate,), derandomize=True,
                 suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])  # fmt: skip
 
 
+@pytest.mark.thorough
 @settings(LIKE, max_examples=2)
 @given(st.lists(cases(), min_size=2, max_size=2))
 def test_drawn(drawn: list[Case]) -> None:

@@ -70,6 +70,7 @@ def wrong(sound: list[Found], outcome: Outcome) -> str:
     return outcome if isinstance(outcome, str) else ", ".join(same(sound, outcome))
 
 
+@pytest.mark.thorough
 def test_without_a_wait() -> None:
     """A stream's wait, a load's and a save's are each missed; with them nothing is said."""
     assert [words for words, said in noticed("dense", every=False).items() if not said] == []

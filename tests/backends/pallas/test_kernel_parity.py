@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from helpers.cases import Case, Step
 from helpers.kernels import MODES, Found, elsewhere, run
 from helpers.oracles import FAMILIES, answers
 from helpers.schedules import BLOCKS, EXPANDED, KIMI, ONE, TILES, TOPOLOGIES, kimi
+from helpers.tiers import thorough_but
 
 pytestmark = pytest.mark.timeout(3000)
 
@@ -77,6 +77,8 @@ QUICK = {
     ),
     "qwen38, eight cores": tiny("qwen38_tp8", "on_wait", qwen38(8, "two_level")),
 }
+# The others are thorough.
+FIRST = ("qwen3, three rows", "kimi, two cores")
 SLOW = {
     **{f"qwen3, {count} rows, {mode}": tiny("qwen3_tiny", mode, count=count) for count in (1, 2, 8) for mode in MODES},
     **{f"qwen38, {count} rows, {mode}": tiny("qwen38_tiny", mode, ONE + QWEN38, count)
@@ -133,13 +135,6 @@ def cores(case: Case) -> int:
     return next((count for count, topology in TOPOLOGIES.items() if f"target {topology}" in case.lines), 1)
 
 
-@cache
-def quick(count: int) -> dict[str, list[Found]]:
-    """What the quick cases give, one child process for each number of cores."""
-    own = {name: case for name, case in QUICK.items() if cores(case) == count}
-    return dict(zip(own, run(list(own.values()), count, 300), strict=True))  # type: ignore[arg-type]
-
-
 def within(case: Case) -> float:
     """How far logits may be off."""
     return 5e-4 if case.model == "kimi_k3" else 1e-4
@@ -162,10 +157,11 @@ def check(case: Case, found: list[Found] | str, within: float) -> None:
                 np.testing.assert_allclose(step.logits[row], wanted, rtol=0, atol=FAMILIES[case.folder][1])
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", thorough_but(FIRST, QUICK))
 def test_step(name: str) -> None:
     """Logits and states near the reference's, the same ids, and nothing else is touched."""
-    check(QUICK[name], quick(cores(QUICK[name]))[name], within(QUICK[name]))
+    case = QUICK[name]
+    check(case, run([case], cores(case), 300)[0], within(case))
 
 
 @pytest.mark.slow

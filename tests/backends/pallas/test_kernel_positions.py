@@ -45,6 +45,7 @@ def check(case: Case, found: Outcome, ways: int) -> None:
         assert elsewhere(step, positions, ways) == []
 
 
+@pytest.mark.thorough
 def test_two_cores() -> None:
     """Rows whose newest block is on either core; and tokens of one sequence that pass from one core to the other."""
     rows = case(1, 2, "tp", ON_TWO[:3], "on_wait")
@@ -53,6 +54,7 @@ def test_two_cores() -> None:
         check(each, found, 2)
 
 
+@pytest.mark.thorough
 def test_eight_cores() -> None:
     """Positions over one axis of the mesh of two; experts over the other."""
     each = case(2, 4, "tp", ON_EIGHT[:2], "eager")

@@ -1,14 +1,18 @@
 """Every subset and order of a mesh's axes, for everything that can be shared out: kernels beside the reference.
 
-`pytest -m slow tests/backends/pallas/test_kernel_shards.py` gives each kind of share each of them, some minutes.
+`pytest -m slow tests/backends/pallas/test_kernel_shards.py` gives each kind of share each of them, some minutes; one
+mixture of them is in the quick tests of `test_kernel_along.py`.
 """
 
 from __future__ import annotations
 
 import pytest
-from helpers.cases import Case
+from helpers.cases import Case, model_of
 from helpers.kernels import run, wrong
 from helpers.toys import DELTA, DENSE, MOE
+
+from mks.dsl.schedule.shares import Shares
+from mks.models.shares import ranges, rank
 
 MESH = "target v5e 2x2\ncontext 512\nmesh a = 2, b = 2\n"
 WAYS = ("a", "b", "a, b", "b, a")
@@ -45,18 +49,47 @@ DRAWN = {
 }  # fmt: skip
 
 
-def test_shares_over_some_axes() -> None:
-    """The look-up, the products and the ids, each over axes of its own; ids that the table lacks take the nearest."""
-    case = Case(DENSE, (((17, 299, -5, 1000), (0, 0, 0, 0)),), MESH + dense(("a", "b", "b, a")), sizes=(("layers", 1),))
-    (found,) = run([case], devices=4)
-
-    assert wrong(found) == []
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_shares_over_every_subset() -> None:
     """Each kind of share over each of the axes alone, and over both in either order."""
-    found = run(list(DRAWN.values()), devices=4, seconds=300)
+    found = run(list(DRAWN.values()), devices=4, seconds=600)
 
     assert {name: wrong(outcome) for name, outcome in zip(DRAWN, found, strict=True)} == {name: [] for name in DRAWN}
+
+
+def signed(text: str, codec: str) -> str:
+    """Experts in a codec, chosen by scores of either sign."""
+    text = text.replace("f32(sigmoid(router @ x))", "f32(router @ x)").replace("size moe     = 48", "size moe     = 64")
+    for name in ("gate", "up  ", "down"):
+        text = text.replace(f"{name}   : bf16[experts", f"{name}   : {codec}[experts")
+    return text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("codec", "working", "within"), [("mxfp4", "bf16", 3e-2), ("mxfp4", "f32", 2e-5),
+                                                         ("bf16", "bf16", 3e-2)])  # fmt: skip
+def test_experts_by_negative_weights(codec: str, working: str, within: float) -> None:
+    """Of two rows and of three: what a row's experts give does not depend on the sign of its weight."""
+    text = signed(MOE, codec)
+    steps = ((((17, 250), (0, 0)),), (((17, 250, 3), (0, 0, 0)),))
+    found = run([Case(text, each, sizes=(("layers", 1),), working=working) for each in steps], seconds=600)
+
+    assert [wrong(outcome, within) for outcome in found] == [[], []]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_packed_shares_begin_where_ranks_say(name: str) -> None:
+    """What packing gives each core is what the kernel takes for its own."""
+    model = model_of(DRAWN[name])
+    shares = Shares(model.schedule, model.instance)
+    experts = {name for names in model.instance.facts.experts.values() for name in names}
+    for weight in model.instance.model.weights.values():
+        for axis, poly in enumerate(weight.shape):
+            cut = shares.over(poly) if weight.name in experts else shares.over_values(poly)
+            over = shares.cut_by_use(weight).get(axis) or cut
+            length, whole = shares.weight_shape(weight)[axis], model.instance.length(poly)
+            for core in range(model.schedule.cores):
+                first = rank(model.schedule, core, over) // shares.repeats(poly) * length if over else 0
+                assert ranges(weight, shares, core)[axis].start == min(first, whole), weight.name

@@ -16,8 +16,6 @@ from jax.typing import DTypeLike
 from mks.backends.pallas.ops.mix import mix
 from mks.backends.reference.ops import find
 
-pytestmark = pytest.mark.timeout(120)
-
 f32, bf16 = jnp.float32, jnp.bfloat16
 EPS = 1e-5
 

@@ -20,8 +20,6 @@ from mks.backends.pallas import ops
 from mks.backends.pallas.ops.rope import rotated, turns
 from mks.backends.reference import ops as reference
 
-pytestmark = pytest.mark.timeout(120)
-
 f32, bf16, int32 = jnp.float32, jnp.bfloat16, jnp.int32
 ROWS = (1, 3, 8)
 type Call = tuple[Callable, tuple[Any, ...]]  # an op and its operands

@@ -16,8 +16,6 @@ from jax.experimental.pallas import tpu as pltpu
 from mks.backends.pallas.ops.route import list_chosen, route, weight_of
 from mks.backends.reference.ops import find
 
-pytestmark = pytest.mark.timeout(120)
-
 f32, int32 = jnp.float32, jnp.int32
 VMEM, SMEM = (pl.BlockSpec(memory_space=space) for space in (pltpu.VMEM, pltpu.SMEM))
 

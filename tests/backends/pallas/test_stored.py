@@ -13,8 +13,6 @@ from mks.backends.pallas.stored import packed_weights
 from mks.dsl.program.lower import lower
 from mks.models import operands
 
-pytestmark = pytest.mark.timeout(120)
-
 SIZES = {
     "d": 128, "layers": 3, "vocab": 320, "block": 2, "heads": 4, "q_lora": 48, "kv_lora": 32, "nope": 16, "common": 8,
     "vdim": 16, "kda_heads": 4, "key": 16, "val": 16, "ffn": 256, "latent": 384, "experts": 8, "moe": 64, "top": 4,

@@ -11,8 +11,6 @@ from mks.backends.pallas.compiling import compile_step
 from mks.dsl.compile import load_definition
 from mks.dsl.program.lower import lower
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.mark.parametrize(
     "model", ["qwen3", pytest.param("qwen38", marks=pytest.mark.slow), pytest.param("kimi_k3", marks=pytest.mark.slow)]

@@ -177,6 +177,8 @@ def test_trace(name: str) -> None:
     made = predicted(name)
     events = json.loads(perfetto.trace(made))
 
+    (process,) = (event for event in events if event["name"] == "process_name")
+    assert ", 1 row at position " in process["args"]["name"]
     threads = {event["tid"] for event in events if event["name"] == "thread_name"}
     shown = [event for event in events if event["ph"] == "X"]
     times = [event["ts"] for event in events]

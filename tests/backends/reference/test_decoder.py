@@ -50,9 +50,9 @@ def test_cost_follows_position():
     def step(context):
         decoder, times = serving("qwen3_tiny", rows=1, context=context, chunk=8), []
         for position in range(30):
-            start = time.perf_counter()
+            start = time.process_time()
             decoder.decode([3], [position], [True])
-            times.append(time.perf_counter() - start)
+            times.append(time.process_time() - start)
         return min(times[5:])
 
     assert step(65536) < 3 * step(128)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers.definitions import FOLDER
 from helpers.muse import Muse
+from helpers.oracles import DATA, answers, read
 
 from mks.backends.reference import ReferenceDecoder
 from mks.dsl.compile import load_definition
@@ -91,3 +92,17 @@ def test_bf16():
     """Rounded where the definition names values: much nearer to numpy that rounds there than the error of rounding."""
     found, rounded, exact = (x[:, :44] for x in (fed(decoder("bf16"), 8), wanted(True), wanted(False)))
     assert np.abs(found - rounded).mean() < 0.3 * np.abs(rounded - exact).mean()
+
+
+def test_oracle():
+    """A checkpoint as it is released, packed experts between plain ones, against answers that others computed."""
+    read_, known = read("muse_spark", DATA / "muse_spark_tiny"), answers("muse_spark_tiny")
+    ids, wanted, greedy = (known[name] for name in ("ids", "logits", "gen"))
+    decoder = ReferenceDecoder(read_.instance, read_.weights, rows=1, context=128, chunk=16)
+    parts = [decoder.prefill(0, [int(i) for i in ids[at : at + 16]], at) for at in range(0, len(ids), 16)]
+    found = np.concatenate(parts)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-3)
+    token = int(np.argmax(found[-1]))
+    for position, expected in enumerate(greedy[len(ids) :], len(ids)):
+        assert token == expected
+        token = int(np.argmax(decoder.decode([token], [position], [True])[0]))

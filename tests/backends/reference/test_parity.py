@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 from helpers.oracles import DATA, FAMILIES, answers, loaded, read
+from helpers.tiers import thorough_but
 
 from mks.backends.reference import ReferenceDecoder, Weights, forward
 from mks.models.demo import default_checkpoint
@@ -42,14 +43,14 @@ def test_whole_prompt(name):
     close(name, program(model.weights.arrays, ids))
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 8])
+@pytest.mark.parametrize("chunk", thorough_but((8,), (1, 3, 8)))
 @pytest.mark.parametrize("name", NAMES)
 def test_chunks(name, chunk):
     """A prompt read by chunks of any size gives the oracle's logits at every position."""
     close(name, fed(decoder(name), 1, list(answers(name)["ids"]), chunk))
 
 
-@pytest.mark.parametrize("row", range(ROWS))
+@pytest.mark.parametrize("row", thorough_but((1,), range(ROWS)))
 @pytest.mark.parametrize("name", NAMES)
 def test_any_row(name, row):
     """Token by token, beside rows at other positions that come and go, a row gives the oracle's logits."""

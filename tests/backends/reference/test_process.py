@@ -1,11 +1,11 @@
 """What only a process of its own can show: installed ops, kept programs, memory."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from helpers import children
 
 TESTS = Path(__file__).parents[2]
 
@@ -13,9 +13,9 @@ TESTS = Path(__file__).parents[2]
 def run(code, *paths, **environment):
     """Run Python code in a new process; its output."""
     path = os.pathsep.join(map(str, [TESTS, *paths]))
-    done = subprocess.run(
+    done = children.run(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path, **environment}, capture_output=True,
-        text=True, timeout=300, check=False,
+        text=True, seconds=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -71,6 +71,7 @@ COMPILES = """
 import logging
 from mks.backends.reference import ReferenceDecoder, keep_compiled
 folder = keep_compiled()
+from helpers import children
 from helpers.oracles import loaded
 model = loaded("qwen3_tiny")
 decoder = ReferenceDecoder(model.instance, model.weights, rows=1, context=64, chunk=8)

@@ -10,6 +10,7 @@ from helpers.definitions import changed
 from mks.backends.pallas.bundles import Bundles, Row
 from mks.backends.pallas.kept import keep
 from mks.backends.pallas.places import LAYERS, expert_scope, part_scope
+from mks.backends.pictures.entry import draw
 from mks.backends.timeline.actions import Await
 from mks.backends.timeline.counted import Counted
 from mks.backends.timeline.figures import machine
@@ -112,6 +113,9 @@ def test_what_was_kept_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path) -> Non
     text, data = report(made, POSITION)
     assert "compute counted from the compiler's schedule" in text
     assert any(line.split()[:2] == ["delta", "7000"] for line in text.splitlines())
+    for kind, drawing in draw(made, POSITION, ("svg", "html")).items():
+        assert "compute counted from" in drawing or "compute is counted from" in drawing, kind
+        assert "estimated by op" not in drawing, kind
     (delta,) = (x for x in data["bundles"] if x["place"] == "delta")
     assert delta["counted"] == 7000
     assert json.loads(json.dumps(data))["compute"] == "counted from the compiler's schedule"

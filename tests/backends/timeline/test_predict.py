@@ -10,7 +10,7 @@ from attrs import evolve
 from helpers.experts import expert
 
 from mks.backends.timeline.actions import Await, Collect, Issue, Post
-from mks.backends.timeline.costs import expert_dot
+from mks.backends.timeline.costs import attend_tile, expert_dot
 from mks.backends.timeline.figures import machine
 from mks.backends.timeline.links import chips, crossings
 from mks.backends.timeline.report import report
@@ -22,7 +22,7 @@ from mks.dsl.compile import load_definition
 from mks.dsl.model.ir import Codec
 from mks.dsl.program import ir as p
 from mks.dsl.program.lower import lower
-from mks.dsl.program.reads import reads, writes
+from mks.dsl.program.reads import kept, reads, runs, writes
 from mks.dsl.schedule.ir import Store
 from mks.dsl.schedule.targets import targets
 
@@ -37,6 +37,13 @@ def program(model: str, rows: int = 1, **changes: object) -> p.Program:
     schedule = found.schedules[key]
     assert schedule is not None
     return lower(evolve(schedule, **changes), found.instances[key[0]], rows)
+
+
+@cache
+def span(model: str, tokens: int = 8) -> p.Program:
+    """A shipped model's Program of so many tokens of one sequence."""
+    made = program(model)
+    return lower(made.schedule, made.instance, tokens, consecutive=True)
 
 
 @cache
@@ -67,12 +74,59 @@ def test_every_action_has_its_other_half(model: str) -> None:
 
 
 def test_bytes_are_those_of_the_program() -> None:
-    """A model without experts: what the simulation moves is what the Program says that a step moves."""
-    made = program("qwen38")
-    full = predicted("qwen38", 1, 4095)
-    said = sum(line.bytes for line in (*reads(made), *writes(made)))
-    assert full.bytes == said
-    assert full.floor == pytest.approx(said / 3.2e12)
+    """A model without experts: what the simulation moves is what the Program says that a step moves.
+
+    And then states once more, from where the kernel left them to where they belong.
+    """
+    for made in (program("qwen38"), span("qwen38")):
+        full = predict(made, 4095, savings=False)
+        moved = [*reads(made), *writes(made)]
+        states = next(line.bytes for line in writes(made) if line.name == "states")
+        said = sum(line.bytes for line in moved) + 2 * states
+        assert full.bytes == said
+        assert full.floor == pytest.approx(said / 3.2e12)
+
+
+def test_tokens_of_one_sequence() -> None:
+    """Eight read what one does, tiles and states included, see a tile together, and keep the state after each."""
+    one, rows, tokens = (predict(made, 4095, savings=False) for made in (
+        program("qwen38"), program("qwen38", 8), span("qwen38")))  # fmt: skip
+    states = kept(program("qwen38").arrays, "state")
+
+    def moved(made: Prediction, what: str) -> int:
+        return sum(x.bytes for x in made.trace.transfers if x.where.what == what)
+
+    for what in ("keys", "values", "state delta.S"):
+        assert 0 < moved(tokens, what) == moved(one, what) == moved(rows, what) // 8
+    for made, count in ((one, 1), (rows, 8), (tokens, 8)):
+        (commit,) = (x for x in made.stalls if x.kind == "commit")
+        assert moved(made, "commit") == 2 * count * states
+        assert commit.seconds == pytest.approx(2 * count * states / 3.2e12, abs=1e-6)
+        assert commit.saves is None
+    assert one.step < tokens.step < rows.step
+
+
+@pytest.mark.parametrize("model", ["qwen38", "kimi_k3"])
+def test_a_tile_that_several_tokens_see(model: str) -> None:
+    """Their heads stand together: more than one row's, less than each token by itself."""
+    (alone, several) = (next(op for op, _ in runs(made) if isinstance(op, p.Attend)) for made in (
+        program(model), span(model)))  # fmt: skip
+    figures = machine(targets["tpu7x"])
+    one, eight = attend_tile(alone, program(model), figures), attend_tile(several, span(model), figures)
+    assert one < eight < 8 * one
+
+
+def test_a_plan_of_a_span(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """In words, as a prediction and as a trace it is one of tokens, not of rows; there are the schedule's alone."""
+    path = str(MODELS / "qwen38.mks")
+    assert main(["plan", path, "--span", "8", "--time", "--position", "100", "--trace", str(tmp_path / "t.json")]) == 0
+    assert "`ironwood4` of `qwen38`, 8 tokens of one sequence at position 100" in capsys.readouterr().out
+    assert "8 tokens of one sequence at position 100" in (tmp_path / "t.json").read_text().splitlines()[1]
+    assert main(["plan", path, "--span", "8"]) == 0
+    assert "program `ironwood4` of `qwen38`: 8 tokens of one sequence, " in capsys.readouterr().out
+    assert main(["plan", path, "--span", "5"]) == 1
+    assert "span 8" in capsys.readouterr().err
+    assert main(["plan", path, "--span", "8", "--rows", "1"]) == 2
 
 
 def test_time_is_accounted_for() -> None:

@@ -50,7 +50,7 @@ def test_what_compiles_fits(band: str, capsys: pytest.CaptureFixture[str], monke
     asked = compiling(monkeypatch, lambda program: SimpleNamespace(vmem=60 * MiB))
     assert main(["check", band, "--compile"]) == 0
     out = capsys.readouterr().out
-    assert asked == [4, 8]
+    assert asked == [4, 8, 8]
     assert "W301" not in out
     assert "compiled 60.00 MiB" in out
 

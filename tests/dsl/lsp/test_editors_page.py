@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
+
+from helpers import children
 
 import mks.grammar
 from mks.dsl.commands import cli
@@ -25,7 +26,7 @@ def test_the_grammar_is_where_the_command_says() -> None:
     (command,) = blocks("sh")
     found = re.fullmatch('python -c "(.*)"', command)
     assert found is not None
-    done = subprocess.run([sys.executable, "-c", found[1]], capture_output=True, text=True, timeout=60, check=True)
+    done = children.run([sys.executable, "-c", found[1]], capture_output=True, text=True, seconds=60, check=True)
     assert Path(done.stdout.strip()).samefile(FOLDER / "mks.tmLanguage.json")
 
 

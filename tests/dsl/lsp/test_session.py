@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import children
 from helpers.definitions import FOLDER, text
 from helpers.editor import PUBLISHED, SCRIPT, Editor, place, uri_of
 
@@ -127,7 +127,7 @@ def test_a_file_that_is_used(tmp_path: Path) -> None:
     with Editor() as editor:
         editor.open(target, text("kimi_k3"))
         editor.open(drafter, source)
-        assert editor.diagnostics(drafter, 1) == []
+        assert [d["code"] for d in editor.diagnostics(drafter, 1)] == ["N901"]
         (defined,) = editor.at("definition", drafter, *place(source, "kimi_k3 on"))
         assert defined["uri"] == target
         (defined,) = editor.at("definition", drafter, *place(source, '"kimi_k3.mks"'))
@@ -173,9 +173,9 @@ def test_the_editor_goes_away() -> None:
 @pytest.mark.parametrize("size", [str(10**14), str(10**30)])
 def test_a_message_that_is_too_long(size: str) -> None:
     """Its length is believed no more than it is read: the session ends, and says why."""
-    found = subprocess.run(
+    found = children.run(
         [sys.executable, "-c", SCRIPT], input=f"Content-Length: {size}\r\n\r\n{{}}".encode(), capture_output=True,
-        timeout=20, check=False,
+        seconds=20,
     )  # fmt: skip
 
     assert found.returncode == 1
@@ -196,7 +196,7 @@ def test_the_checker_does_without_pygls() -> None:
     """Nothing but `mks lsp` imports it."""
     code = "import sys; from mks.dsl.commands.cli import main; main(['check', sys.argv[1]]); main(['lsp', '--help'])"
     code += "; sys.exit('pygls' in sys.modules or 'lsprotocol' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, str(FOLDER / "smollm2.mks")], capture_output=True, timeout=60)
+    done = children.run([sys.executable, "-c", code, str(FOLDER / "smollm2.mks")], capture_output=True, seconds=60)
     assert done.returncode == 0
 
 

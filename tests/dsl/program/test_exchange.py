@@ -87,7 +87,7 @@ def test_an_axis_of_one_core(mesh: str, by: str) -> None:
 
 
 @pytest.mark.parametrize(("mesh", "over", "target"), [
-    ("ep = 2, tp = 4", "ep", "tpu7x 2x2x1"), ("tp = 3", "tp", "v5e 1x3"),
+    ("ep = 2, tp = 4", "ep", "tpu7x 2x2x1"), ("tp = 3", "tp", "v5p 1x1x3"),
 ])  # fmt: skip
 def test_cores_without_neighbours(mesh: str, over: str, target: str) -> None:
     """Two levels are for pairs along the last axis."""

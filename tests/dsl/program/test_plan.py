@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import children
 from helpers.definitions import FOLDER, changed, text
 
 from mks.dsl.commands import cli
@@ -86,9 +86,9 @@ def test_text_does_not_depend_on_hashing() -> None:
     said = set()
     for seed in ("1", "2"):
         for form in ([], ["--json"]):
-            child = subprocess.run(
+            child = children.run(
                 [sys.executable, "-c", script, "plan", str(FOLDER / "qwen38.mks"), "--rows", "2", *form],
-                capture_output=True, timeout=60, env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
+                capture_output=True, seconds=60, env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
             )  # fmt: skip
             said.add(child.stdout)
 

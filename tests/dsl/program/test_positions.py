@@ -15,7 +15,7 @@ from mks.dsl.program.bill import bill
 from mks.dsl.program.ir import Program
 from mks.dsl.program.reads import kept, reads
 from mks.dsl.program.words import words
-from mks.dsl.report.traffic import traffic
+from mks.dsl.report.traffic import traffics
 
 CONTEXT = 65536
 
@@ -39,9 +39,9 @@ def test_each_core_has_its_own(positions: str, ways: int) -> None:
     assert kept(whole.arrays, "cache") == ways * kept(cut.arrays, "cache")
     read, fewer = (named(reads(each))["caches"] for each in (whole, cut))
     assert read == ways * fewer
-    counted, less = (named(traffic(each.shares, 1).read)["caches"] for each in (whole, cut))
+    counted, less = (named(traffics(each.shares)[0].read)["caches"] for each in (whole, cut))
     assert counted == ways * less
-    assert traffic(whole.shares, 1).flops == traffic(cut.shares, 1).flops
+    assert traffics(whole.shares)[0].flops == traffics(cut.shares)[0].flops
     listed, few = (named(bill(each).smem)["tiles of 128 positions"] for each in (whole, cut))
     assert few < listed
     assert predict(cut, savings=False).step < predict(whole, savings=False).step

@@ -16,7 +16,7 @@ from mks.dsl.compile import load_definition
 from mks.dsl.diagnostics import Diagnostic, MksError
 from mks.dsl.program import ir as p
 from mks.dsl.program.lower import lower
-from mks.dsl.program.proof import prove
+from mks.dsl.program.proof import _alike, _bones, prove, prove_all
 
 RINGED, GATED, EXPERTS, MERGED = CASES[1], CASES[6], CASES[7], CASES[9]
 
@@ -254,3 +254,14 @@ def test_no_trips() -> None:
 
     assert prove(evolve(whole, body=(idle, *whole.body))) == []
     assert "E224" in {d.code for d in prove(evolve(whole, body=(evolve(idle, count=1), *whole.body)))}
+
+
+def test_all_passes_are_proven_together() -> None:
+    """Walks over Programs that differ in shapes only are made once, and nothing that is wrong with one is lost."""
+    case = GATED
+    made = program(case)
+    rows = [lower(made.schedule, made.instance, n) for n in (1, 2, 4)]
+    assert prove_all(rows) == []
+    assert all(_alike(_bones(rows[0]), _bones(other)) for other in rows[1:])
+    for changed in (mutant(case, words) for words in ("without Wait dense", "without Load state", "-1 slot in")):
+        assert prove_all([*rows, changed]) == prove(changed) != []

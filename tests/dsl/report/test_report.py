@@ -1,5 +1,7 @@
 """What `mks check` reports of schedules, against figures computed here from the shapes."""
 
+import re
+
 import pytest
 from helpers.definitions import changed
 
@@ -40,8 +42,8 @@ def test_states_and_caches_grow_with_rows() -> None:
     for counts, _bill in found.rows:
         lines = {line.name: line.bytes for line in counts.read}
         conv = 48 * 3 * 10240 * 2 // 8
-        assert lines["states"] == counts.rows * (48 * 48 * 128 * 128 * 4 // 8 + conv)
-        assert lines["caches"] == counts.rows * 4096 * 65536 * 2 // 8
+        assert lines["states"] == counts.of.tokens * (48 * 48 * 128 * 128 * 4 // 8 + conv)
+        assert lines["caches"] == counts.of.tokens * 4096 * 65536 * 2 // 8
 
 
 def test_kimi_k3_reads_what_was_computed_from_its_shapes() -> None:
@@ -65,7 +67,7 @@ def test_padding_is_reported() -> None:
         "smollm2", ("  target v5e 1x1\n", "  target v5e 1x2\n  mesh tp = 2\n  shard tp : q_heads, kv_heads\n")
     )
     assert [d.code for d in odd.diagnostics] == ["E213"]
-    three = ("  target v5e 1x1\n", "  target v5e 5x1\n  mesh tp = 5\n  shard tp : ffn\n")
+    three = ("  target v5e 1x1\n", "  target v5p 1x1x5\n  mesh tp = 5\n  shard tp : ffn\n")
     found = changed("smollm2", three)
     (schedule,) = found.schedules.values()
     assert schedule is not None
@@ -79,10 +81,10 @@ def test_a_ring_that_does_not_fit_is_refused_with_one_that_does() -> None:
     _, sink = reported("qwen38", ("slots = 14", "slots = 40"))
     (refusal,) = sink.found
     assert refusal.code == "E301"
-    assert "at rows = 8" in refusal.message
+    assert "at span = 8" in refusal.message
     assert refusal.primary is not None
     assert "40 slots x 2.50 MiB = 100.00 MiB" in refusal.primary.text
-    assert refusal.notes[0].startswith("bill (MiB): stream dense 100.0 + state delta.S 6.0 + tiles of attention.keys ")
+    assert refusal.notes[0].startswith("bill (MiB): stream dense 100.0 + state delta.S 6.8 + tiles of attention.keys ")
     fits = int(refusal.helps[0].split("=")[1].split()[0])
     assert not reported("qwen38", ("slots = 14", f"slots = {fits}"))[1].found
     assert [d.code for d in reported("qwen38", ("slots = 14", f"slots = {fits + 1}"))[1].found] == ["W301"]
@@ -105,22 +107,51 @@ def test_every_value_that_is_proposed_fits() -> None:
 
 
 def test_fewer_rows_are_proposed() -> None:
-    """A ring that is too deep for eight rows is not for four."""
+    """A ring that is too deep for eight rows, and for eight tokens of a sequence, is not for fewer."""
     _, sink = reported("qwen38", ("slots = 14", "slots = 20"))
     (refusal,) = sink.found
     assert refusal.code == "E301"
     (rows,) = (help_ for help_ in refusal.helps if help_.startswith("rows"))
-    fits = rows.split(" fits")[0].removeprefix("rows = ")
-    fewer = [each for each in ("1", "2", "4") if int(each) <= int(fits)]
+    found = re.match(r"rows = (\d+) and span = (\d+) fit ", rows)
+    assert found is not None
+    fewer = [each for each in ("1", "2", "4") if int(each) <= int(found[1])]
     edits = (("slots = 14", "slots = 20"), ("rows 1, 2, 4, 8", f"rows {', '.join(fewer)}"))
-    assert not reported("qwen38", *edits)[1].found
+    assert not reported("qwen38", *edits, ("span 1, 8 ", f"span 1, {found[2]} "))[1].found
+    assert reported("qwen38", *edits, ("span 1, 8 ", f"span 1, {int(found[2]) + 1} "))[1].found
+
+
+def test_a_span_is_billed() -> None:
+    """One of 4096 tokens does not fit into VMEM; the one that is proposed does, and a longer one does not."""
+    line = "  context 2048\n"
+    _, sink = reported("smollm2", (line, "  context 8192\n  span 1, 4096\n"))
+    (refusal,) = sink.found
+    assert refusal.code == "E301"
+    assert "at span = 4096" in refusal.message
+    (help_,) = (each for each in refusal.helps if each.startswith("span"))
+    fits = int(help_.split(" fits")[0].removeprefix("span = "))
+    for span, fine in ((fits, True), (fits + 1, False)):
+        found, sink = reported("smollm2", (line, f"  context 8192\n  span 1, {span}\n"))
+        assert (not sink.found) == fine
+    assert [str(counts.of) for counts, _ in found.passes] == ["rows = 1", f"span = {fits + 1}"]
+    assert f"span {fits + 1} " in as_text(found)
+    assert as_json(found)["spans"][0]["span"] == fits + 1
+
+
+def test_a_span_reads_weights_and_caches_once() -> None:
+    """Eight tokens of one sequence read its states and its cache as one token does, and compute eight times as much."""
+    found, _ = reported("qwen38")
+    one, span = found.passes[0][0], found.passes[-1][0]
+    assert str(span.of) == "span = 8"
+    assert {line.name: line.bytes for line in one.read} == {line.name: line.bytes for line in span.read}
+    assert span.flops == 8 * one.flops
+    assert found.largest.of == span.of
 
 
 def test_where_nothing_fits_the_help_says_so() -> None:
     """A state alone is larger than the memory."""
     _, sink = reported("qwen38", ("size val      = 128", "size val      = 32768"), ("rows 1, 2, 4, 8", "rows 1"))
     refusal = next(d for d in sink.found if d.code == "E301")
-    assert refusal.helps == ("no depth of a ring, tile, wire type or number of rows makes it fit",)
+    assert refusal.helps == ("no depth of a ring, tile, wire type, number of rows or span makes it fit",)
 
 
 @pytest.mark.parametrize(

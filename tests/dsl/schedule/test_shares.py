@@ -29,7 +29,7 @@ def said(text: str, lines: str) -> list[tuple[str, str]]:
     [
         (DENSE, TWO + "q_heads", "`q_heads` is sharded but `kv_heads`, whose 2 heads it shares, is not"),
         (DENSE.replace("q_heads  = 4", "q_heads  = 12").replace("kv_heads = 2", "kv_heads = 6"),
-         FOUR + "shard a, b : q_heads, kv_heads", "core 1 has heads of `q_heads` that read [1, 2] of `kv_heads`, but holds [2, 3]"),
+         FOUR + "shard a, b : q_heads, kv_heads", "core 1 has heads of `q_heads` that read [1, 2] of `kv_heads`, but"),
         (DENSE, TWO + "q_heads, kv_heads, head", "two sizes of one axis of `attention.wq`"),
         (GRID, FOUR + "shard a : ffn\nshard b : q_heads, kv_heads", "two sizes of one axis of `mlp.gate`"),
         (MIXED, TWO + "q_heads, kv_heads", "`kv_heads` is no factor of the axis `head * kv_heads + d`"),

@@ -30,10 +30,48 @@ def test_padding_is_what_the_compiler_charged(shape: tuple[int, ...], dtype: str
 @pytest.mark.parametrize("target", targets.values(), ids=lambda t: t.name)
 def test_every_figure_has_a_source(target: Target) -> None:
     """No figure without a source; usable VMEM is never above the nominal size."""
-    for figure in (target.hbm, target.hbm_rate, target.vmem, target.smem, target.bf16_rate):
+    for figure in (target.chips, target.hbm, target.hbm_rate, target.vmem, target.smem, target.bf16_rate):
         assert figure.value > 0
         assert figure.source
     assert target.vmem.value <= 128 << 20
+
+
+# What libtpu 0.0.52 describes, asked by `jax.experimental.topologies`; of a flat machine it takes any size.
+KNOWN = {
+    "v5e": "1x1 1x2 2x1 1x4 2x2 2x4 4x2 4x4 1x6 2x6 1x10 6x12 4x8 8x8 8x16 16x16 1x16",
+    "v6e": "1x1 2x2 4x8 16x16 12x2",
+    "v5p": "1x1x1 1x1x2 1x1x3 1x1x5 2x2x1 2x2x3 4x4x5 6x6x3 2x1x1 8x6x5 16x1x1 1x12x16",
+    "tpu7x": "1x1x1 2x2x1 2x2x4 4x4x4 1x1x3 4x2x1 6x6x6 8x8x4 2x4x5",
+}
+UNKNOWN = {
+    "v5e": "1x3 3x1 3x5 5x1 5x5 3x3 2x3 4x5 10x3",
+    "v6e": "3x4 16x5",
+    "v5p": "3x1x1 1x3x1 1x3x4 3x3x3 4x5x5 5x5x2",
+    "tpu7x": "3x1x1 2x3x3 5x1x1 16x5x3",
+}
+LARGER = {"v5e": "1000x1000 1x32 16x18", "v6e": "32x8", "v5p": "100x100x1", "tpu7x": "64x64x64"}
+
+
+def lengths(names: str) -> list[tuple[int, ...]]:
+    """`2x2x1 4x4x4`."""
+    return [tuple(map(int, name.split("x"))) for name in names.split()]
+
+
+@pytest.mark.parametrize("target", targets.values(), ids=lambda t: t.name)
+def test_machines_that_exist(target: Target) -> None:
+    """Those that the compiler describes and no larger ones; what is offered instead of others exists."""
+    assert all(map(target.exists, lengths(KNOWN[target.name])))
+    for topology in lengths(f"{UNKNOWN[target.name]} {LARGER[target.name]}"):
+        assert not target.exists(topology)
+        assert len(near := target.near(topology)) == 2
+        assert all(map(target.exists, near))
+
+
+def test_what_is_near() -> None:
+    """About as many chips."""
+    assert targets["v5e"].near((1000, 1000))[0] == (16, 16)
+    assert targets["v5e"].near((1, 3)) == [(1, 2), (1, 4)]
+    assert targets["tpu7x"].near((3, 1, 1))[0] == (1, 1, 3)
 
 
 def test_cores_of_a_topology() -> None:
