@@ -189,7 +189,7 @@ def _sums(op, core):
 
 def _unaligned(op, core):
     ref = core.refs[op.outputs[0]]
-    ref[:, pl.ds(core.refs["ids"][0], 128)] = ref[:, :128]
+    ref[:, pl.ds(core.given["ids"][0], 128)] = ref[:, :128]
 
 
 @pytest.mark.parametrize(("fault", "code", "said", "whose"), [
