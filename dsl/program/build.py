@@ -73,14 +73,14 @@ class Build:
 
     @property
     def carried(self) -> set[str]:
-        """The names that the step sets before its loop over the layers."""
+        """The names that the step sets before its loop over the layers; none where there is no loop."""
         found: set[str] = set()
         for statement in self.schedule.model.steps[""].body:
             if isinstance(statement, m.Loop):
-                break
+                return found
             if isinstance(statement, m.Assign):
                 found.update(statement.names)
-        return found
+        return set()
 
     def layers_of(self, part: str) -> tuple[int, ...]:
         """The layers that run a part in the decode step."""

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,9 @@ from mks.server.commands.compiled_folder import open_compiled
 from mks.server.commands.load import Opened, open_model
 
 from .conftest import CHAT_TINY
+
+_TEXT = files("mks.models").joinpath("qwen3.mks").read_text("utf-8")
+LINE = _TEXT.partition("context 4096")[0].count("\n") + 1
 
 CONTEXT = 256
 TPU = (SimpleNamespace(device_kind="TPU v5 lite"),)
@@ -110,7 +114,7 @@ def test_what_agrees_is_taken(made: Path, folder: Path) -> None:
     ("change", "text"),
     [
         (lambda said: said.update(definition=said["definition"].replace("context 4096", "context 512")),
-         "another definition than what is served line 64 there: `context 512` line 64 here: `context 4096`"),
+         f"another definition than what is served line {LINE} there: `context 512` line {LINE} here: `context 4096`"),
         (lambda said: said.update(model="qwen4"), "model qwen4, and what is served has qwen3"),
         (lambda said: said.update(schedule="two"), "schedule two, and what is served has one"),
         (lambda said: said.update(dtype="f32"), "working type f32, and what is served has bf16"),
