@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from attrs import field
 
+from ..records import frozen
 from ..schedule.ir import Pass
 from ..schedule.targets import padded_bytes
 from ..source import Span

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from ..diagnostics import Diagnostic, Label, MksError
 from ..model.instance import Instance
+from ..records import frozen
 from ..schedule.blocks import longest_tile
 from ..schedule.ir import Prefetch, Reduce, Schedule
 from ..source import Span

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from ..diagnostics import Diagnostic, Label, MksError
+from ..records import frozen
 from ..schedule.ir import Point, Prefetch
 from . import ir as p
 from .build import DIRECT, Build, cannot

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from ..model.facts import STEP
+from ..records import frozen
 from . import ir as p
 from .proof_paths import Fault, Machine, Moment, Parts
 from .proof_reach import Touched

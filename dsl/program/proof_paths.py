@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from itertools import pairwise
 
-from attrs import Factory, define, frozen
+from attrs import Factory, define
 
 from ..model.facts import STEP
+from ..records import frozen
 from . import ir as p
 
 type Parts = tuple[str, ...]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from ..model.facts import STEP
+from ..records import frozen
 from . import ir as p
 from .proof_paths import Fault, Items, Loop, Machine, Moment, Track, track
 

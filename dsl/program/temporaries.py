@@ -14,8 +14,7 @@ and it puts what it spills, and buffers too, where other buffers are dead, which
 
 from __future__ import annotations
 
-from attrs import frozen
-
+from ..records import frozen
 from . import ir as p
 from .work import rooms
 

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from functools import cached_property
 
-from attrs import field, frozen
+from attrs import field
 
 from ..model import ir as m
 from ..model.expressions import walk
 from ..model.facts import Facts, Product
+from ..records import frozen
 
 # What takes each column for itself.
 _BY_COLUMN = frozenset("add sub mul div pow max min neg exp tanh sigmoid silu softplus sqrt f32 bf16".split())

@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import cached_property
 from math import prod
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from ..model import ir as m
 from ..model.codecs import kept_bytes, stored_bytes
 from ..model.facts import Facts
 from ..model.instance import Instance
 from ..model.shapes import Atom, Poly, Shape
+from ..records import frozen
 from .blocks import most
 from .columns import Columns
 from .ir import Schedule

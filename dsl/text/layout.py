@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import define, field, frozen
+from attrs import define, field
 
+from ..records import frozen
 from ..source import Source
 from .parse import comments, grammar
 
