@@ -57,6 +57,8 @@ def cut_along(call: m.Call, frame: Frame) -> tuple[Cut, ...]:
 
 def _scattered(node: Node, frame: Frame) -> str:
     """The value left scattered that a node is made of, if there is one."""
+    if not frame.scattered:
+        return ""
     return next((n.name for n in walk(node) if isinstance(n, m.Local) and n.name in frame.scattered), "")
 
 
