@@ -1,7 +1,7 @@
-"""attrs' frozen classes, made quicker: all share one way to compare, to hash and to show.
+"""attrs' classes, made quicker: all share one way to compare, to hash and to show.
 
-attrs writes and compiles these methods anew for each class. A command imports about 200 classes, and most of what
-importing them took was that.
+attrs writes and compiles these methods anew for each class. A command imports about 200 classes, and that took most of
+the time of importing them. What is declared, and all that attrs knows of a class, is the same.
 """
 
 from __future__ import annotations
@@ -21,34 +21,46 @@ def _compared(cls: type) -> Callable[[Any], object]:
     return attrgetter(*names) if names else lambda value: ()
 
 
-def _eq(self: object, other: object) -> bool:
+def _eq(self: Any, other: object) -> bool:
     if other.__class__ is not self.__class__:
         return NotImplemented
-    compared = _compared(self.__class__)
+    cls: Any = self.__class__
+    compared = _compared(cls)
     return compared(self) == compared(other)
 
 
-def _hash(self: object) -> int:
-    cls = self.__class__
+def _hash(self: Any) -> int:
+    cls: Any = self.__class__
     return hash((cls, _compared(cls)(self)))
 
 
-def _repr(self: object) -> str:
+def _repr(self: Any) -> str:
     cls = self.__class__
     shown = (f"{each.name}={getattr(self, each.name)!r}" for each in attrs.fields(cls) if each.repr)
     return f"{cls.__qualname__.rsplit('>.', 1)[-1]}({', '.join(shown)})"
 
 
 if TYPE_CHECKING:
+    from attrs import define as define
     from attrs import frozen as frozen
 else:
 
     def frozen(cls: type | None = None, **options: Any) -> Any:
-        """The same as `attrs.frozen`."""
+        """The same as `attrs.frozen`, which is left to make what `options` say about comparisons."""
+        return _made(attrs.frozen, _hash, cls, options)
+
+    def define(cls: type | None = None, **options: Any) -> Any:
+        """The same as `attrs.define`, which makes what can change, and so has no hash."""
+        return _made(attrs.define, None, cls, options)
+
+    def _made(make: Callable[..., Any], hash_: object, cls: type | None, options: dict[str, Any]) -> Any:
         if cls is None:
-            return lambda made: frozen(made, **options)
+            return lambda given: _made(make, hash_, given, options)
+        if options.keys() & {"eq", "order", "cache_hash"}:
+            return make(cls, **options)
         # attrs leaves alone what a class has of its own.
-        cls.__eq__, cls.__hash__ = _eq, _hash
-        if options.get("repr", True):
-            cls.__repr__ = _repr
-        return attrs.frozen(cls, **options)
+        own = {"__eq__": _eq, "__hash__": hash_, "__repr__": _repr}
+        for name in own if options.get("repr", True) else ("__eq__", "__hash__"):
+            if name not in vars(cls):
+                setattr(cls, name, own[name])
+        return make(cls, **options)

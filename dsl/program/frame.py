@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from attrs import define, field
+from attrs import field
 
 from ..model import ir as m
 from ..model.facts import names_of
 from ..model.ir import Node, Type
-from ..records import frozen
+from ..records import define, frozen
 from . import ir as p
 from .build import Build
 from .values import Split

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from attrs import define, field
+from attrs import field
 
 from ..diagnostics import Diagnostic, Label, MksError
-from ..records import frozen
+from ..records import define, frozen
 from ..schedule.ir import Point, Prefetch
 from . import ir as p
 from .build import DIRECT, Build, cannot

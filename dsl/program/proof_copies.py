@@ -200,6 +200,8 @@ def _left(state: Copies, copy: p.Copy, entry: int, op: p.Op, at: Moment) -> Copi
 
 def _turned(state: Copies, own: dict[str, p.Copy], parts: Parts) -> Copies:
     """A layer later; entries are counted from a multiple of the slots, so that there are few states."""
+    if not any(copy.part in parts for copy in own.values()):
+        return state
     counts = {name: count + (own[name].part in parts) for name, count in state.runs}
     back = {name: max(0, count // own[name].slots - 1) * own[name].slots for name, count in counts.items()}
     if not any(back.values()):
