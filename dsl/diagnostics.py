@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from attrs import field, frozen
+from attrs import field
 
+from .records import frozen
 from .source import Span
 
 MOST_WORDS = 5000

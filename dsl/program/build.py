@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from attrs import define, field
+from attrs import field
 
 from ..diagnostics import Diagnostic, Label, MksError
 from ..model import ir as m
 from ..model.expressions import walk
 from ..model.facts import Facts, same_operand
 from ..model.shapes import Poly
+from ..records import define
 from ..schedule.ir import Group, Schedule, Stream
 from ..schedule.shares import Shares
 from ..schedule.targets import BYTES

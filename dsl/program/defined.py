@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from attrs import define, field
+from attrs import field
 
 from ..model import ir as m
 from ..model.facts import STEP
 from ..model.shapes import Shape
+from ..records import define
 from . import ir as p
 from .flow import Flow
 from .held import Held, Wrong
