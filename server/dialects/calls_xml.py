@@ -81,14 +81,17 @@ def _may_begin(text: str, at: int) -> bool:
 class ArgumentWriter:
     """Writes arguments as JSON while their values come as text.
 
-    Values that are strings by the tool's schema, or of which it says nothing, are passed on as they come.
+    Values that are strings by the tool's schema, or of which it says nothing, are passed on as they come. So where a
+    name comes twice its first value stays: a stream has sent it, and a whole answer says the same as a stream.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
         properties = schema.get("properties")
         self._properties = properties if isinstance(properties, dict) else {}
-        self._begun = False
+        self._names: set[str] = set()
+        # The value is another one of a name that has its value.
+        self._again = False
         self._types: frozenset[str] = frozenset()
         self._value: list[str] = []
 
@@ -96,12 +99,17 @@ class ArgumentWriter:
         """A key; `types`, where the answer itself says of which type its value is."""
         self._types = types_of(self._properties.get(name), self._schema) if types is None else types
         self._value = []
-        start = ", " if self._begun else "{"
-        self._begun = True
+        self._again = name in self._names
+        if self._again:
+            return ""
+        start = ", " if self._names else "{"
+        self._names.add(name)
         return f"{start}{_dump(name)}: " + ('"' if self._streams else "")
 
     def more(self, text: str) -> str:
         """More of the value."""
+        if self._again:
+            return ""
         if self._streams:
             return _dump(text)[1:-1]
         self._value.append(text)
@@ -109,11 +117,13 @@ class ArgumentWriter:
 
     def end_value(self) -> str:
         """The end of the value."""
+        if self._again:
+            return ""
         return '"' if self._streams else _dump(typed("".join(self._value), self._types))
 
     def end(self) -> str:
         """The end of all arguments."""
-        return "}" if self._begun else "{}"
+        return "}" if self._names else "{}"
 
     @property
     def _streams(self) -> bool:
@@ -259,12 +269,21 @@ def typed(text: str, types: frozenset[str]) -> Any:
     """The value that a text stands for among `types`; the text itself where it is none of them."""
     stripped = text.strip()
     try:
-        value = json.loads({"True": "true", "False": "false", "None": "null"}.get(stripped, stripped))
+        value = json.loads(
+            {"True": "true", "False": "false", "None": "null"}.get(stripped, stripped), parse_constant=_refuse
+        )
+        _dump(value, finite=True)
     except (ValueError, RecursionError):
         return text
     fits = set(_OF_VALUE[type(value)]) & types
     return value if fits and not ("string" in types and isinstance(value, str)) else text
 
 
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _refuse(name: str) -> None:
+    """NaN and infinities, which are no JSON. Raises `ValueError`."""
+    raise ValueError(name)
+
+
+def _dump(value: Any, *, finite: bool = False) -> str:
+    """JSON. `finite`: raises `ValueError` for a number that is beyond all floats, which JSON cannot write."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=not finite)

@@ -233,6 +233,28 @@ LOOSE_ONLY = [
 ]
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_parameter_that_comes_twice_keeps_its_first_value(cut: bool) -> None:
+    """One key, whether the value was passed on as it came or not: what a stream has sent cannot be taken back."""
+    first = [("text", "a"), ("n", "1"), ("any", "null")]
+    again = [("n", "2"), ("text", 'b"'), ("any", "c"), ("text", "d")]
+    body = "".join(f"<parameter={name}>\n{value}\n</parameter>\n" for name, value in first + again)
+    text = f"<tool_call>\n<function=f>\n{body}</function>\n</tool_call>"
+    expected = Message(calls=(call("f", text="a", n=1, any=None),))
+    for parser in (xml_parser, held_parser):
+        assert read(parser(), [text], cut) == read(parser(), list(text), cut) == expected
+    # Cut inside of the second value: nothing of it is told.
+    begun = read(xml_parser(), list(text[: text.index('b"') + 1]), cut)
+    assert begun.calls[0][1] == '{"text": "a", "n": 1, "any": null' + ("" if cut else "}")
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "[NaN]"])
+def test_arguments_are_json(value: str) -> None:
+    """What JSON cannot write stays text."""
+    types = frozenset(["number", "array"])
+    assert typed(value, types) == value
+
+
 @pytest.mark.parametrize("value", VALUES + LOOSE_ONLY)
 def test_s7_a_value_ends_where_the_template_ends_it(value: str) -> None:
     """At a line that is `</parameter>`; other ends count only where no grammar holds the model, before a tag."""
