@@ -54,5 +54,7 @@ def test_parameters_of_which_some_are_thorough() -> None:
     """The others are as they were, and what stands for all must be one of them."""
     first, second = thorough_but((2,), (1, 2))
     assert (first.values, [mark.name for mark in first.marks], second) == ((1,), ["thorough"], 2)
+    assert thorough_but((), [(1, 2)])[0].values == (1, 2)
+    assert thorough_but((), [(1, 2)], single=True)[0].values == ((1, 2),)
     with pytest.raises(AssertionError):
         thorough_but((3,), (1, 2))

@@ -41,6 +41,7 @@ RUN = {
     "mks explain E107": Run("E107"),
     "mks plan qwen38 --rows 1": Run("step.out"),
     "mks plan qwen38 --rows 1 --time": Run("predicted"),
+    "mks plan qwen38 --span 8 --time": Run("predicted"),
     "mks plan qwen38 --rows 1 --svg step.svg --html step.html --trace step.json": Run("wrote step.html"),
     "mks plan kimi_k3 --time --rows 1 --position 1151": Run("predicted"),
     "mks check qwen38": Run("no errors"),

@@ -53,7 +53,7 @@ def spans() -> list[str]:
 
 def is_synopsis(command: str) -> bool:
     """Whether it says what could be typed: words in capitals, choices, options in brackets."""
-    return re.search(r"\[-|\||\.\.\.|\b[A-Z]{4,}\b", command) is not None
+    return re.search(r"\[-|\||\.\.\.|\b[A-Z]{3,}\b", command) is not None
 
 
 def clone(folder: Path) -> Path:

@@ -46,7 +46,7 @@ def serving(*options: str) -> Iterator[tuple[str, int]]:
         try:
             url = next(line for line in process.stderr if "http://" in line).split("http://")[1].split("/")[0]
             rest.start()
-            wait_for(lambda: httpx.get(f"http://{url}/health", timeout=5).is_success, 120)
+            wait_for(lambda: httpx.get(f"http://{url}/health", timeout=60).is_success, 600)
             yield f"http://{url}/v1", process.pid
             process.terminate()
             process.wait(30)

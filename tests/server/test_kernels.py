@@ -16,7 +16,6 @@ from helpers import children
 from helpers.cases import DATA
 from helpers.definitions import text
 from helpers.schedules import ONE, kimi
-from helpers.tiers import thorough_but
 
 from mks.dsl.commands.cli import main
 from mks.server.commands.load import open_model
@@ -98,7 +97,8 @@ def test_a_packed_model_is_what_its_definition_says(
     assert "--packed is for kernels" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("by_flag", thorough_but((True,), (True, False)))
+@pytest.mark.thorough
+@pytest.mark.parametrize("by_flag", [True, False])
 def test_a_packed_model_runs(packed: str, by_flag: bool) -> None:
     """It gives the oracle's greedy ids, named by a flag alone or as a model."""
     with np.load(DATA / "qwen3_tiny" / "oracle.npz") as oracle:

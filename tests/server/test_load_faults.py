@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from helpers.tiers import thorough_but
 
 from mks.server.api.build import build_service
 from mks.server.text.files import TextFiles
@@ -190,7 +191,7 @@ def settled(server: Running) -> None:
     assert server.http.get(server.url + "/health").status_code == 200
 
 
-@pytest.mark.parametrize(("requests", "cuts"), [(50, True), (8, False)])
+@pytest.mark.parametrize(("requests", "cuts"), thorough_but([(8, False)], [(50, True), (8, False)]))
 def test_a_crowd_gets_what_each_would_get_alone(files: TextFiles, solo: Solo, requests: int, cuts: bool) -> None:
     """32 clients, streamed or not, three in ten that leave, one in ten that blunders: none lost, mixed or leaked."""
     decoder = FakeDecoder(rows=8, context=512, cuts=cuts)

@@ -26,7 +26,10 @@ def ask(server: Running, prompt: list[int], **more: Any) -> tuple[list[int], lis
     return choice["token_ids"], choice["logprobs"]["token_logprobs"], usage["prompt_tokens_details"]["cached_tokens"]
 
 
-@pytest.mark.parametrize("name", ["qwen3", "qwen38", pytest.param("kimi_k3", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    ["qwen3", pytest.param("qwen38", marks=pytest.mark.thorough), pytest.param("kimi_k3", marks=pytest.mark.slow)],
+)
 def test_reuse_and_neighbours_change_no_bit(name: str) -> None:
     """A conversation of four turns, with and without reuse, alone and beside others: tokens and log-probabilities."""
     opened = open_model(name, checkpoint=MODELS[name], sizes_from_config=True)

@@ -15,6 +15,7 @@ import openai
 import pydantic
 import pytest
 from attrs import evolve
+from helpers.tiers import thorough_but
 
 from mks.server.api import builders
 from mks.server.api.build import build_service
@@ -206,7 +207,7 @@ def arguments(choice: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "g"}}])
-@pytest.mark.parametrize("kind", ["wide", "xml_server", "kimi_server"])
+@pytest.mark.parametrize("kind", thorough_but(("wide", "xml_server"), ("wide", "xml_server", "kimi_server")))
 def test_a_model_that_says_anything_makes_the_call_it_must(
     request: pytest.FixtureRequest, kind: str, choice: Any
 ) -> None:

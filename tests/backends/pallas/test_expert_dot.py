@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from helpers.experts import expert, laid_out
 from helpers.mosaic import TOPOLOGIES, compile_for
+from helpers.tiers import thorough_but
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -68,7 +69,7 @@ def close(found: np.ndarray, x: np.ndarray, matrix: np.ndarray) -> None:
     assert not found[:, outputs:].any()
 
 
-@pytest.mark.parametrize("size", [TINY, CUT, (96, 512), REAL], ids=str)
+@pytest.mark.parametrize("size", thorough_but([(96, 512)], [TINY, CUT, (96, 512), REAL], single=True), ids=str)
 @pytest.mark.parametrize(("working", "float4"), [("f32", True), ("bf16", True), ("bf16", False)])
 def test_products_are_those_of_decoded_matrices(size: tuple[int, int], working: str, float4: bool) -> None:
     """Within 1e-6 for one row and several, by either way of unpacking; padded inputs and outputs count for nothing."""
@@ -86,7 +87,9 @@ def test_products_are_those_of_decoded_matrices(size: tuple[int, int], working: 
         close(y, x, matrices[which])
 
 
-@pytest.mark.parametrize("size", [TINY, CUT, (96, 512), (300, 608), REAL], ids=str)
+@pytest.mark.parametrize(
+    "size", thorough_but([(96, 512)], [TINY, CUT, (96, 512), (300, 608), REAL], single=True), ids=str
+)
 @pytest.mark.parametrize("working", ["f32", "bf16"])
 def test_products_with_blocks(size: tuple[int, int], working: str) -> None:
     """Eight-bit numbers with a scale a block; blocks at the end of a share, or of a piece of it, are shorter."""
@@ -130,7 +133,7 @@ def test_a_padded_operand_may_hold_anything_finite() -> None:
     close(found, x[:, :8], made[2][1])
 
 
-@pytest.mark.parametrize("codec", ["mxfp4", "fp8"])
+@pytest.mark.parametrize("codec", thorough_but(("fp8",), ("mxfp4", "fp8")))
 def test_a_row_does_not_depend_on_the_others(codec: str) -> None:
     """A row's bits are the same wherever it stands, alone or among others."""
     layout = expert(64, 320, codec)
@@ -198,7 +201,7 @@ def libtpu() -> bool:
 @pytest.mark.skipif(not libtpu(), reason="needs libtpu")
 @pytest.mark.parametrize("codec", ["mxfp4", "fp8"])
 @pytest.mark.parametrize("b", [1, 8])
-@pytest.mark.parametrize("target", TOPOLOGIES)
+@pytest.mark.parametrize("target", thorough_but(("tpu7x",), TOPOLOGIES))
 def test_it_compiles(target: str, b: int, codec: str) -> None:
     """Both products of an expert of Kimi K3, for every TPU, for all rows or one of them."""
     layout = expert(*REAL, codec)

@@ -78,7 +78,7 @@ QUICK = {
     "qwen38, eight cores": tiny("qwen38_tp8", "on_wait", qwen38(8, "two_level")),
 }
 # The others are thorough.
-FIRST = ("qwen3, three rows", "kimi, two cores")
+FIRST = ("qwen3, three rows",)
 SLOW = {
     **{f"qwen3, {count} rows, {mode}": tiny("qwen3_tiny", mode, count=count) for count in (1, 2, 8) for mode in MODES},
     **{f"qwen38, {count} rows, {mode}": tiny("qwen38_tiny", mode, ONE + QWEN38, count)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.mosaic import TOPOLOGIES, compile_for
+from helpers.tiers import thorough_but
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.typing import DTypeLike
@@ -48,7 +49,7 @@ def agree(n: int, b: int, d: int, dtype: DTypeLike, used: int, sharp: float, kno
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=2e-6)
 
 
-@pytest.mark.parametrize(("n", "b", "d", "used", "dtype"), [
+CASES = [
     (8, 1, 1024, 5, bf16),
     (8, 1, 1024, 8, f32),
     (8, 8, 1152, 8, bf16),
@@ -58,7 +59,10 @@ def agree(n: int, b: int, d: int, dtype: DTypeLike, used: int, sharp: float, kno
     (2, 3, 600, 1, f32),
     (4, 1, 128, 0, bf16),
     (4, 8, 256, 0, f32),
-])  # fmt: skip
+]
+
+
+@pytest.mark.parametrize(("n", "b", "d", "used", "dtype"), thorough_but((CASES[4], CASES[8]), CASES))
 def test_mix(n: int, b: int, d: int, used: int, dtype: DTypeLike) -> None:
     """All of the banks, some or none."""
     agree(n, b, d, dtype, used, sharp=1)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.mosaic import TOPOLOGIES, compile_for
+from helpers.tiers import thorough_but
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -58,7 +59,7 @@ def drawn(b: int, n: int, levels: int) -> tuple[np.ndarray, np.ndarray]:
     return score.astype(np.float32), bias.astype(np.float32)
 
 
-@pytest.mark.parametrize(("b", "n", "top", "levels"), [
+ROUTES = [
     (1, 896, 16, 0),
     (3, 896, 16, 4),
     (8, 896, 16, 1),
@@ -69,7 +70,10 @@ def drawn(b: int, n: int, levels: int) -> tuple[np.ndarray, np.ndarray]:
     (1, 16, 1, 0),
     (2, 512, 40, 8),
     (9, 256, 8, 4),
-])  # fmt: skip
+]
+
+
+@pytest.mark.parametrize(("b", "n", "top", "levels"), thorough_but(ROUTES[1:4], ROUTES))
 def test_route(b: int, n: int, top: int, levels: int) -> None:
     """Choices are the reference's with and without ties, for all ways to find them."""
     agree(*drawn(b, n, levels), top=top)
@@ -141,7 +145,7 @@ def listed(b: int, n: int, count: int, interpret: bool = False, first: int | Non
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("b", "n", "first", "count", "each", "known"), [
+LISTS = [
     (1, 896, 0, 896, 16, True),
     (8, 896, 224, 224, 16, False),
     (2, 896, 672, 224, 16, True),
@@ -150,7 +154,10 @@ def listed(b: int, n: int, count: int, interpret: bool = False, first: int | Non
     (2, 60, 15, 45, 6, False),
     (1, 64, 32, 32, 64, True),
     (1, 1500, 1100, 400, 500, False),
-])  # fmt: skip
+]
+
+
+@pytest.mark.parametrize(("b", "n", "first", "count", "each", "known"), thorough_but(LISTS[1:3], LISTS))
 def test_list(b: int, n: int, first: int, count: int, each: int, known: bool) -> None:
     """This core's experts that any row chose, ascending, and their weights."""
     draw = np.random.default_rng(n + count)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from helpers.cases import Case, model_of, values
 from helpers.schedules import BLOCKS, EXPANDED, KIMI, ONE, kimi
+from helpers.tiers import thorough_but
 from helpers.toys import MOE
 
 from mks.backends.pallas.stored import packed_weights
@@ -35,7 +36,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", thorough_but(("mxfp4", "down in blocks, each over eight", "drawn"), CASES))
 def test_every_weight_is_what_was_packed(name: str) -> None:
     """Those in two products too, and each of the routed experts; in the last layer that has them."""
     text, folder, lines, *sizes = CASES[name]
