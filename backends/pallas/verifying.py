@@ -58,7 +58,8 @@ def verify(program: p.Program, operand: Operand, machine: Machine, weights: Weig
                 own, alone[sequence], logits = reference.compare(at, found, before[row], after[row], alone[sequence])
             comparisons += own
             best, chosen = int(logits.argmax()), int(found.chosen[row])
-            tie = logits[best] - logits[chosen] <= limits.largest * np.abs(logits[np.isfinite(logits)]).max()
+            within = limits.largest * np.abs(logits[np.isfinite(logits)]).max()
+            tie = 0 <= chosen < len(logits) and logits[best] - logits[chosen] <= within
             choices.append(Choice(number, row, token, position, chosen, best, bool(tie)))
     return Verified(limits, tuple(comparisons), tuple(choices))
 

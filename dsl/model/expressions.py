@@ -91,6 +91,8 @@ def _when(expr: s.When, scope: Scope) -> Node:
         then = evolve(then, type=Type(other.type.dtype))
     if isinstance(other, m.Static):
         other = evolve(other, type=Type(then.type.dtype))
+    for choice in (then, other):
+        _single(choice, scope)
     numbers = {then.type.dtype, other.type.dtype} <= {"bf16", "f32"}
     if then.type.shape != other.type.shape or not (numbers or then.type == other.type):
         raise scope.report("E107", f"the two choices differ: {then.type} and {other.type}", expr.span,
@@ -172,6 +174,8 @@ def _operands(op: ops.Op, expr: s.Call, scope: Scope) -> Node:
 def _apply(name: str, args: tuple[Node, ...], given: dict[str, list[m.Static]], expr: s.Expr, scope: Scope) -> Node:
     op = ops.find(name)
     assert op is not None
+    for arg in args:
+        _single(arg, scope)
     scalars = {key: tuple(polynomial(v.expr) for v in values) for key, values in given.items()}
     operands = ops.Operands(dict(zip(op.parameters, (a.type for a in args), strict=True)), scalars)
     for parameter, arg in zip(op.parameters, args, strict=True):
@@ -198,6 +202,17 @@ def _apply(name: str, args: tuple[Node, ...], given: dict[str, list[m.Static]], 
     return m.Call(name, args, options, types, expr.span)
 
 
+def _single(found: Node, scope: Scope) -> Node:
+    """An operand, which is one value: ops with several results only set names."""
+    inner = found
+    while isinstance(inner, m.Let):
+        inner = inner.body
+    if isinstance(inner, m.Call) and len(inner.types) > 1:
+        raise scope.report("E109", f"`{inner.op}` gives {len(inner.types)} values; one can stand here", found.span,
+                           helps=(f"name them in a line of their own: `a, b = {inner.op}(…)`",))  # fmt: skip
+    return found
+
+
 def _expand(function: s.Function, expr: s.Call, scope: Scope) -> Node:
     name, parameters = function.name.text, function.parameters
     if any(name == called for called, _ in scope.calls):
@@ -217,7 +232,7 @@ def _expand(function: s.Function, expr: s.Call, scope: Scope) -> Node:
     bound: dict[str, Node | None] = {}
     bindings = []
     for parameter, argument in zip(parameters, expr.arguments, strict=True):
-        value = node(argument, scope)
+        value = _single(node(argument, scope), scope)
         if isinstance(value, m.Static | m.Local | m.Input):
             bound[parameter.text] = value
         else:

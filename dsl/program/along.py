@@ -9,7 +9,6 @@ from attrs import evolve, frozen
 from ..diagnostics import Diagnostic, Label, MksError
 from ..model import ir as m
 from ..model import ops as registry
-from ..model.expressions import walk
 from ..model.ir import Node, Type
 from ..model.ops import Operands
 from ..model.shapes import Poly
@@ -17,50 +16,31 @@ from ..model.static import polynomial
 from . import ir as p
 from .build import LANES, cannot
 from .frame import Frame
-from .partials import axes, number
+from .partials import number
 from .sums import norm_of_share
-
-_SCATTERED = Poly.of("columns of a sum that is left scattered")
 
 
 @frozen
 class Cut:
-    """An axis of an op's operand that it reads along, and that cores share out over `axes` of the mesh.
-
-    `value` is what is left scattered, where no size is cut.
-    """
+    """An axis of an op's operand that it reads along, and that cores share out over `axes` of the mesh."""
 
     axis: Poly
     axes: tuple[str, ...]
-    value: str = ""
 
 
 def cut_along(call: m.Call, frame: Frame) -> tuple[Cut, ...]:
     """The axes that a call reads along and of which a core has a share only, by the rule of its op."""
     op = registry.find(call.op)
     assert op is not None
-    scattered = [_scattered(arg, frame) for arg in call.args]
-    types = [_marked(arg.type) if name else arg.type for arg, name in zip(call.args, scattered, strict=True)]
     scalars: dict[str, tuple[Poly, ...]] = {}
     for name, static in call.options:
         scalars[name] = (*scalars.get(name, ()), polynomial(static.expr))
-    given = Operands(dict(zip(op.parameters, types, strict=True)), scalars, call.types)
+    given = Operands({name: arg.type for name, arg in zip(op.parameters, call.args, strict=True)}, scalars, call.types)
     found = {}
     for axis in op.along(given):
-        if axis == _SCATTERED:
-            found[axis] = Cut(axis, axes(frame), next(filter(None, scattered)))
-        elif over := frame.build.shares.over_values(axis):
+        if over := frame.build.shares.over_values(axis):
             found[axis] = Cut(axis, over)
     return tuple(found.values())
-
-
-def _scattered(node: Node, frame: Frame) -> str:
-    """The value left scattered that a node is made of, if there is one."""
-    return next((n.name for n in walk(node) if isinstance(n, m.Local) and n.name in frame.scattered), "")
-
-
-def _marked(type_: Type) -> Type:
-    return evolve(type_, shape=(*type_.shape[:-1], _SCATTERED)) if type_.shape else type_
 
 
 def whole_along(call: m.Call, frame: Frame) -> m.Call:
@@ -70,26 +50,11 @@ def whole_along(call: m.Call, frame: Frame) -> m.Call:
     """
     cut = cut_along(call, frame)
     if not cut:
-        _together(call, frame)
         return call
     made = COMPLETED.get(call.op)
-    if made is None or len(cut) > 1 or cut[0].value or len(call.type.shape) != 1:
+    if made is None or len(cut) > 1 or len(call.type.shape) != 1:
         raise refused(call, cut[0], frame)
     return made(call, cut[0], frame)
-
-
-def _together(call: m.Call, frame: Frame) -> None:
-    """Columns of a sum that is left scattered meet no value that is whole."""
-    name = next(filter(None, (_scattered(arg, frame) for arg in call.args)), "")
-    if name and any(_has_whole(arg, frame) for arg in call.args):
-        raise refused(call, Cut(_SCATTERED, axes(frame), name), frame)
-
-
-def _has_whole(node: Node, frame: Frame) -> bool:
-    """Whether a vector that every core has all of is among what a node is made of."""
-    columns = frame.build.shares.of_scattered | frame.scattered
-    leaves = (n for n in walk(node) if isinstance(n, m.Local | m.WeightRef) and n.type.shape)
-    return any(leaf.name not in columns for leaf in leaves)
 
 
 def refuse_along(call: m.Call, frame: Frame) -> None:
@@ -103,12 +68,6 @@ def refused(call: m.Call, cut: Cut, frame: Frame) -> MksError:
     schedule, over = frame.build.schedule, ", ".join(f"`{axis}`" for axis in cut.axes)
     done = f"{', '.join(f'`{name}`' for name in COMPLETED)} of a vector are completed by an exchange"
     here = Label(call.span, "here")
-    if cut.value:
-        line = next(r for r in schedule.reduces if r.value == f"{frame.place}.{cut.value}")
-        return MksError([
-            Diagnostic("E219", f"`{call.op}` reads along `{cut.value}`, of which each core would have some columns",
-                       Label(line.span), (here,), helps=("write `by = scatter_gather` for the sum",))
-        ])  # fmt: skip
     names = sorted({atom.name for atom in cut.axis.atoms} & schedule.shards.keys())
     said = f"`{call.op}` reads along an axis of `{cut.axis}`, which is shared out over {over}"
     return MksError([

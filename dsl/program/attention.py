@@ -100,6 +100,8 @@ def ring_of_tiles(states: list[m.State], call: m.Call, frame: Frame,
     said = next((x for x in build.schedule.prefetches if x.kind == "cache" and x.what == part), None)
     if len(states) != 2 or any(state.last is not None for state in states):
         raise cannot("attend to a window of the cache", call.span)
+    if states[0].name == states[1].name:
+        raise cannot("attend to one cache as keys and as values", call.span, "write each entry to a cache of its own")
     ring = f"cache {part}"
     if ring in build.caches:
         raise cannot("attend twice in one part", call.span)

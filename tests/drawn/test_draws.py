@@ -22,7 +22,7 @@ CONSTRUCTS = {
     "sum by scatter_gather", "sum by two_level", "f32 on the wire", "bf16 on the wire", "mesh of 1 axis",
     "mesh of 2 axes", "a subset of the axes", "axes in another order", "shares with padding", "heads that repeat",
     "1 core", "2 cores", "4 cores", "8 cores", "1 row", "2 rows", "3 rows", "4 rows", "5 rows", "7 rows", "8 rows",
-    "span", "f32", "bf16",
+    "span", "f32", "bf16", "mesh of 3 axes", "an id beyond the table",
 }  # fmt: skip
 
 

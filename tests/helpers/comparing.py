@@ -6,6 +6,7 @@ one of `helpers.faults`, which the child makes first.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -51,23 +52,31 @@ class Outcome:
 def compare(draws: Iterable[Drawn], fault: str = "", seconds: float = 600) -> Iterator[Outcome]:
     """What comes of each; one that takes longer than `seconds` hangs."""
     child = None
-    for drawn in draws:
-        child = child if child is not None and child.poll() is None else _child(fault)
-        assert child.stdin is not None
-        assert child.stdout is not None
-        child.stdin.write(json.dumps(asdict(drawn) | {"constructs": sorted(drawn.constructs)}) + "\n")
-        child.stdin.flush()
-        ready, _, _ = select.select([child.stdout], [], [], seconds)
-        line = child.stdout.readline() if ready else ""
-        if line:
-            yield Outcome(**json.loads(line))
-            continue
-        child.kill()
-        child.wait()
-        yield Outcome(drawn.seed, "dies" if ready else "hangs")
-    if child is not None and child.stdin is not None:
-        child.stdin.close()
-        child.wait(60)
+    try:
+        for drawn in draws:
+            child = _child(fault) if child is None else child
+            assert child.stdin is not None
+            assert child.stdout is not None
+            child.stdin.write(json.dumps(asdict(drawn) | {"constructs": sorted(drawn.constructs)}) + "\n")
+            child.stdin.flush()
+            ready, _, _ = select.select([child.stdout], [], [], seconds)
+            line = child.stdout.readline() if ready else ""
+            if line:
+                yield Outcome(**json.loads(line))
+                continue
+            _end(child)
+            child = None
+            yield Outcome(drawn.seed, "dies" if ready else "hangs")
+    finally:
+        if child is not None:
+            _end(child)
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.kill()
+    # Closes the pipes, and waits.
+    with child, contextlib.suppress(OSError):
+        pass
 
 
 def _child(fault: str) -> subprocess.Popen[str]:

@@ -81,7 +81,8 @@ def _router(sketch: Sketch, part: Part, experts: str) -> tuple[str, str]:
     form = sketch.one(("sigmoid", "sigmoid", "raw", "softmax"))
     sketch.constructs.add({"raw": "scores of both signs"}.get(form, f"scores by {form}"))
     made = f"router @ {sketch.read}"
-    score = f"f32({made})" if form == "raw" else f"f32({form}({made}))"
+    # Moved down, so that among the largest are negative ones.
+    score = f"f32({made} - 0.7)" if form == "raw" else f"f32({form}({made}))"
     if sketch.maybe(0.3):
         return score, "0"
     part.weights.append(f'bias : f32[{experts}] "bias"')
