@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from helpers.comparing import Outcome, compare
 from helpers.drawing import draw
-from helpers.drawing.counts import counts
+from helpers.drawing.counts import counts, table
 
 pytestmark = pytest.mark.timeout(7200)
 
@@ -45,7 +45,7 @@ def test_many() -> None:
     words = counts(*([draw(each.seed).constructs for each in found if each.kind == kind]
                      for kind in ("same", "refused")))  # fmt: skip
     print(f"\n{len(found)} draws: {len(found) - len(refused)} compared, {len(refused)} refused; interpreted on CPU")
-    print("\n".join(f"  {word:40} {one:4} {other:4}" for word, (one, other) in words.items()))
+    print(table(words))
     print("\n".join(f"  {each.seed}: {each.said}" for each in refused))
     assert wrong(found) == []
     assert len(found) - len(refused) >= 200
