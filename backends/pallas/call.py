@@ -190,12 +190,18 @@ def commit(
     if kept:
         after |= _moved(kept, flavour, positions, new, held)
     caches = [name for name in states(program) if program.arrays[name].kind != "state"]
-    lies = Layout(major_to_minor=(0, 1, 2, 3, 4))
-    for name in caches:
-        found = _written(held[name], new[f"entry {name}"], positions, program)
-        # Left to itself XLA would write in another order of axes where layers and rows are few, and copy twice.
-        after[name] = found if flavour.interpret else with_layout_constraint(found, lies)
-    return after
+    after |= {name: _written(held[name], new[f"entry {name}"], positions, program) for name in caches}
+    return {name: lying(a, flavour) for name, a in after.items()}
+
+
+def lying(array: jax.Array, flavour: Flavour) -> jax.Array:
+    """A state or cache as kernels take it, the last axis innermost.
+
+    Left to itself XLA would take another order of axes where layers and rows are few, and copy twice.
+    """
+    if flavour.interpret:
+        return array
+    return with_layout_constraint(array, Layout(major_to_minor=tuple(range(array.ndim))))
 
 
 def _written(cache: jax.Array, entries: jax.Array, positions: jax.Array, program: p.Program) -> jax.Array:

@@ -59,12 +59,12 @@ def _sealed(counts: str) -> str:
 
 
 def _path(program: p.Program) -> Path:
-    said = json.dumps([digest(program), _emitters(), versions()])
+    said = json.dumps([digest(program), emitters(), versions()])
     return cache_folder() / "bundles" / f"{sha256(said.encode()).hexdigest()}.json"
 
 
 @cache
-def _emitters() -> str:
+def emitters() -> str:
     """What makes a kernel of a Program."""
     found, folder = sha256(), Path(__file__).parent
     for path in sorted(folder.rglob("*.py")):

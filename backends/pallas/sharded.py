@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from ...dsl.program import ir as p
-from .call import Arrays, Flavour, operands, states, step
+from .call import Arrays, Flavour, lying, operands, states, step
 from .sharing import of_value
 
 # What a core reads, by the names of `call.operands`, in the shape that they say; several threads ask at a time.
@@ -104,7 +104,7 @@ def build(program: p.Program, flavour: Flavour, mesh: Mesh) -> Step:
             tuple[jax.Array, jax.Array, dict[str, jax.Array]]):  # fmt: skip
         mine, own = ({name: a[0] for name, a in arrays.items()} for arrays in (weights, held))
         chosen, logits, after = step(program, flavour, tokens, positions, mine, own, kept)
-        return chosen, logits[None, :, :share], {name: a[None] for name, a in after.items()}
+        return chosen, logits[None, :, :share], {name: lying(a[None], flavour) for name, a in after.items()}
 
     mapped = jax.shard_map(
         on_core, mesh=mesh, in_specs=(P(), P(), cut, cut, P()), out_specs=(P(), cut, cut), check_vma=False

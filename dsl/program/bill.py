@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from attrs import field, frozen
 
+from ..model.shapes import Poly
 from ..schedule.ir import Pass
 from ..schedule.targets import padded_bytes
 from ..source import Span
 from . import ir as p
 from .reads import runs
-from .temporaries import temporaries
+from .temporaries import every, temporaries
 from .tiles import ROW_BYTES
 from .work import collective, exchange_set, ring_bytes, rooms
 
@@ -17,6 +18,8 @@ TEMPORARIES = "compiler temporaries"
 # The bill is never below what the compiler uses, and at most so much above it.
 BAND = 0.05
 _LINE, _WORD = 128, 4  # words of a line of SMEM, bytes of a word
+# What a compiled step takes of HBM, at most: the program, with the kernel's code for each op, and XLA's temporaries.
+_STEP, _OP = 2 << 20, {"bf16": 32 << 10, "f32": 64 << 10}
 
 
 @frozen
@@ -216,7 +219,16 @@ def _hbm(program: p.Program) -> list[Line]:
     for array in program.outputs.values():
         size = padded_bytes(array.shape, array.dtype)
         found.append(Line(f"output {array.name}", size, f"{array.dtype} {list(array.shape)}"))
+    logits = padded_bytes((program.rows, program.instance.length(_logits(program))), "f32")
+    found.append(Line("logits of all cores", 2 * logits, "as they are put together"))
+    ops = sum(1 for _ in every(program.body))
+    code = ops * _OP[program.instance.working]
+    found.append(Line("the compiled step", _STEP + code, f"{ops} ops, and XLA's temporaries: an upper estimate"))
     return found
+
+
+def _logits(program: p.Program) -> Poly:
+    return program.instance.model.steps[""].types["logits"].shape[0]
 
 
 def mib(size: int) -> str:

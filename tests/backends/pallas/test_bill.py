@@ -2,63 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 import pytest
-from attrs import frozen
+from attrs import evolve, frozen
 from helpers.cases import Case, lowered
 from helpers.definitions import changed
-from helpers.drawn import Drawn, draw
+from helpers.drawing import FULL, draw
+from helpers.measured import Measured, measured
 from helpers.schedules import TOPOLOGIES, kimi
 from helpers.tiers import thorough_but
+from helpers.toys import DELTA, DENSE
 
-from mks.backends.pallas.compiling import measure
-from mks.dsl.diagnostics import MksError
 from mks.dsl.program import ir as p
-from mks.dsl.program.bill import BAND, bill
+from mks.dsl.program.bill import BAND, Bill, bill
 from mks.dsl.program.lower import lower
 
-# What the compiler spills is a larger share of a small kernel, by no rule; its memory is in no danger.
+# What the compiler spills is a larger share of a small kernel; its memory is in no danger. In f32 it may be no register
+# or some hundreds.
 _WORTH_IT = 0.2
-_SMALL, _MOST = 6 << 20, 1 << 20  # bytes
+_MOST = {"bf16": 9 << 17, "f32": 5 << 19}  # bytes
+_SEEDS = 300
 
 
 @frozen
 class Compared:
-    """Bytes of VMEM by the bill and by the compiler."""
+    """What a Program takes by the bill and by the compiler."""
 
+    words: str
     target: str
-    billed: int
-    used: int
-    limit: int
+    working: str
+    bill: Bill
+    found: Measured
 
     @property
     def above(self) -> float:
         """How much the bill is above the truth, in percent of it."""
-        return 100 * (self.billed - self.used) / self.used
+        return 100 * (self.bill.total - self.found.vmem) / self.found.vmem
+
+    @property
+    def near(self) -> bool:
+        """Not below, and not far above."""
+        return 0 <= self.above <= 5 or 0 <= self.bill.total - self.found.vmem <= _MOST[self.working]
+
+    @property
+    def sound(self) -> bool:
+        """What is accepted compiles, copies nothing, and takes no more of any memory than the bill says."""
+        enough = self.found.vmem <= self.bill.total and self.found.hbm <= self.bill.held
+        return self.bill.total > self.bill.limit or (not self.found.code and not self.found.copies and enough)
 
 
-def compared(program: p.Program) -> Compared:
+def compared(program: p.Program, words: str = "") -> Compared:
     """Compile, and compare."""
-    found = bill(program)
-    return Compared(program.schedule.target.name, found.total, measure(program).vmem, found.limit)
+    target, working = program.schedule.target.name, program.instance.working
+    return Compared(words, target, working, bill(program), measured(program))
 
 
-def of(drawn: Drawn) -> p.Program:
-    """Its Program."""
-    return lower(drawn.schedule, drawn.instance, drawn.rows)
+def drawn(seeds: Iterable[int]) -> Iterator[Compared]:
+    """Random definitions on random schedules that have a Program; what is far too large is not compiled."""
+    for seed in seeds:
+        made = draw(seed, FULL)
+        program = made.lowered()
+        if not isinstance(program, p.Program):
+            continue
+        charged = bill(program)
+        if charged.total <= charged.limit * (1 + BAND):
+            yield compared(program, f"{seed}: {', '.join(sorted(made.constructs))}")
 
 
 @pytest.mark.parametrize(("name", "rows"), [("smollm2", 1), ("qwen3", 1), ("qwen38", 2), ("kimi_k3", 1)])
 def test_shipped_schedules(name: str, rows: int) -> None:
-    """Never below, and within 5 %."""
+    """Never below, and within 5 %, or 1.1 MiB of a small one."""
     found = changed(name)
     key = found.own_schedules[0]
     schedule = found.schedules[key]
     assert schedule is not None
     program = lower(schedule, found.instances[key[0]], rows)
     made = compared(program)
-    assert 0 <= made.above <= 5, made
+    assert made.sound
+    assert made.near
 
 
 @pytest.mark.slow
@@ -70,7 +93,7 @@ def test_positions_of_a_long_context(rows: int) -> None:
     schedule = found.schedules["kimi_k3", "ironwood16"]
     assert schedule is not None
     made = compared(lower(schedule, found.instances["kimi_k3"], rows))
-    assert made.billed <= made.limit
+    assert made.bill.total <= made.bill.limit
     assert 0 <= made.above <= 5, made
 
 
@@ -87,38 +110,52 @@ def test_many_heads_of_latents(target: str, working: str) -> None:
     assert 0 <= made.above <= 5, made
 
 
-@pytest.mark.parametrize("seed", thorough_but(range(5000, 5003), range(5000, 5010)))
+@pytest.mark.parametrize("seed", thorough_but(range(5000, 5002), range(5000, 5010)))
 def test_what_is_accepted_compiles(seed: int) -> None:
-    """Random schedules that fill much of the memory: the compiler takes them, and no more than the bill says."""
-    made = compared(of(draw(seed, 0.6, 0.98)))
-    assert made.billed <= made.limit
-    assert 0 <= made.above <= 5, made
+    """Random schedules of every construct: the compiler takes them, and no more than the bill says."""
+    for each in drawn([seed]):
+        assert each.sound, each
+        assert each.found.code or each.near, each
 
 
-@pytest.mark.parametrize("seed", thorough_but(range(6000, 6003), range(6000, 6010)))
-def test_what_is_refused_by_more_than_the_band_does_not_compile(seed: int) -> None:
+@pytest.mark.parametrize(("model", "taps", "working"), [(DELTA, 2, "bf16"), (DELTA, 2, "f32"), (DENSE, 0, "f32")])
+def test_small_ones(model: str, taps: int, working: str) -> None:
+    """A convolution over two tokens has no older ones; caches of few layers and rows are written where they lie."""
+    sizes = (("taps", taps),) if taps else ()
+    lines = "target v5p 1x1x1\ncontext 1024"
+    made = compared(lowered(Case(model, (((0, 0), (0, 0)),), lines, sizes=sizes, working=working)))
+    assert made.sound
+    assert made.near
+
+
+def test_what_is_refused_by_more_than_the_band_does_not_compile() -> None:
     """Random schedules with rings that are too deep."""
-    program = of(draw(seed, 1.12, 1.4))
-    found = bill(program)
-    assert found.total > found.limit * (1 + BAND)
-    with pytest.raises(MksError, match="E503: the program needs"):
-        measure(program)
+    deep, refused = evolve(FULL, slots=(40, 60)), 0
+    for seed in range(6000, 6020):
+        program = draw(seed, deep).lowered()
+        if isinstance(program, p.Program) and not bill(program).in_band and bill(program).total > bill(program).limit:
+            assert measured(program).code == "E503", seed
+            refused += 1
+        if refused == 4:
+            return
+    raise AssertionError(f"only {refused} are refused")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(14400)
 def test_the_distribution_over_random_schedules(capsys: pytest.CaptureFixture[str]) -> None:
-    """300 of them: never below; within 5 %, or in kernels of less than 6 MiB within 1 MiB; half within 1 %."""
-    found = [compared(of(draw(seed))) for seed in range(300)]
-    large = [each for each in found if each.used >= _WORTH_IT * each.limit]
+    """300: never below; within 5 % or 1.1 MiB (f32: 2.5); half of what fills a fifth of the memory within 1.6 %."""
+    every = [*drawn(range(_SEEDS))]
+    found = [each for each in every if not each.found.code]
+    large = [each for each in found if each.found.vmem >= _WORTH_IT * each.bill.limit]
     with capsys.disabled():
         print()
         print(table(found, large))
-    assert min(each.above for each in found) >= 0
-    assert max(each.above for each in large) <= 5
-    beyond = [each for each in found if each.above > 5]
-    assert all(each.used < _SMALL and each.billed - each.used < _MOST for each in beyond), beyond
-    assert _at([each.above for each in large], 0.5) <= 1
+    assert [each for each in every if not each.sound] == []
+    assert [each for each in found if not each.near] == []
+    assert _at([each.above for each in large], 0.5) <= 1.6
+    seen = Counter(word for each in found for word in each.words.partition(": ")[2].split(", "))
+    assert min(seen[word] for word in ("experts bf16", "experts mxfp4", "experts fp8", "span", "f32")) > 0
 
 
 def table(found: list[Compared], large: list[Compared]) -> str:

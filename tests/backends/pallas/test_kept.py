@@ -38,7 +38,7 @@ def test_what_was_counted_is_found_again(cache: Path) -> None:
     assert len(list(cache.iterdir())) == 1
 
 
-@pytest.mark.parametrize("name", ["versions", "_emitters"])
+@pytest.mark.parametrize("name", ["versions", "emitters"])
 def test_other_compilers_and_emitters_make_other_kernels(
     cache: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -5,6 +5,6 @@ drawn may be refused by the checker or by lowering, with a diagnostic.
 """
 
 from .draw import Drawn, Opened, draw
-from .profile import TINY, WIDE, Profile
+from .profile import FULL, TINY, WIDE, Profile
 
-__all__ = ["TINY", "WIDE", "Drawn", "Opened", "Profile", "draw"]
+__all__ = ["FULL", "TINY", "WIDE", "Drawn", "Opened", "Profile", "draw"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 # Of each target: cores, and the topologies that have as many.
 TOPOLOGIES = {
@@ -50,4 +50,8 @@ WIDE = Profile(
     d=(128, 256, 384, 512, 768, 1024), head=(64, 128, 256), ffn=(256, 384, 1024, 2048), vocab=(512, 2048, 5000),
     rank=(128, 256, 512), experts=(128, 256, 512), contexts=(256, 1000, 2048, 4096), tiles=(128, 256, 512),
     slots=(4, 6, 8, 12, 20), kv_heads=(1, 2, 3, 4), most_layers=4, topologies=COMPILED,
+)  # fmt: skip
+# Wide ones whose streams take up to all of a core's memory.
+FULL = evolve(
+    WIDE, d=(128, 256, 512, 1024, 2048, 4096), ffn=(256, 384, 1024, 2048, 4096), slots=(4, 10, 16, 20, 22)
 )  # fmt: skip
