@@ -90,6 +90,7 @@ def test_what_travels(then: str) -> None:
     assert sorted(made.exchanges) == sorted(MADE[then])
 
 
+@pytest.mark.thorough
 def test_values() -> None:
     """Columns that stay, and columns that come together."""
     assert [(each.kind, each.said) for each in compare(map(drawn, QUICK))] == [("same", "")] * len(QUICK)
