@@ -103,7 +103,7 @@ def _shows(line: _Line, program: p.Program) -> bool:
             return ring in program.rings and any(x.ring == ring and x.place == place for x in program.products.values())
         case Reduce(value=value, by=by, wire=wire):
             made, columns = program.exchanges.get(value), program.exchanges.get(columns_of(value))
-            if columns is not None:
+            if columns is not None and made is not None:
                 return (by, wire) == ("scatter_gather", columns.wire)
             return made is not None and (by, wire) == (made.by, made.wire) != ("direct", "f32")
         case Prefetch(kind="cache", what=part):
