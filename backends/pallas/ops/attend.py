@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from .dot import dot, exact
+
 # Of the heads: the largest score in all lanes `[h, 128]`, the sum of weights spread over the lanes `[h, 128]` and the
 # weighted sum of values `[h, n]`; all f32.
 type Running = tuple[jax.Array, jax.Array, jax.Array]
@@ -155,8 +157,7 @@ def _dot(a: jax.Array, b: jax.Array, axis: int, parts: int) -> jax.Array:
     """
     over = (((1,), (axis,)), ((), ()))
     if b.dtype != jnp.bfloat16:
-        a, b = a.astype(jnp.float32), b.astype(jnp.float32)
-        return lax.dot_general(a, b, over, precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float32)
+        return _exact(a.astype(jnp.float32), b.astype(jnp.float32), axis)
     if a.dtype == jnp.bfloat16:
         return lax.dot_general(a, b, over, preferred_element_type=jnp.float32)
     pieces = []
@@ -166,6 +167,14 @@ def _dot(a: jax.Array, b: jax.Array, axis: int, parts: int) -> jax.Array:
     rows = a.shape[0]
     every = lax.dot_general(jnp.concatenate(pieces).astype(jnp.bfloat16), b, over, preferred_element_type=jnp.float32)
     return reduce(add, (every[i * rows : (i + 1) * rows] for i in reversed(range(parts))))
+
+
+def _exact(a: jax.Array, b: jax.Array, axis: int) -> jax.Array:
+    """With an f32 `b`: few of its rows at a time, as in `dot`; scores come by whole registers of lanes."""
+    if axis == 0:
+        return dot(a, b)
+    places = [slice(at, at + LANES) for at in range(0, b.shape[0], LANES)]
+    return jnp.concatenate([exact(a, b[part], 1) for part in places], axis=1)
 
 
 def _rounded(a: jax.Array) -> jax.Array:
