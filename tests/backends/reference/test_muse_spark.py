@@ -9,6 +9,7 @@ import pytest
 from helpers.definitions import FOLDER
 from helpers.muse import Muse
 from helpers.oracles import DATA, answers, read
+from helpers.tiers import thorough_but
 
 from mks.backends.reference import ReferenceDecoder
 from mks.dsl.compile import load_definition
@@ -66,7 +67,7 @@ def fed(decoder, chunk):
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 8])
+@pytest.mark.parametrize("chunk", thorough_but((8,), (1, 3, 8)))
 def test_prefill(chunk):
     """By chunks, past several windows."""
     found = fed(decoder("f32"), chunk)
