@@ -95,6 +95,7 @@ def test_bf16():
     assert np.abs(found - rounded).mean() < 0.3 * np.abs(rounded - exact).mean()
 
 
+@pytest.mark.thorough
 def test_oracle():
     """A checkpoint as it is released, packed experts between plain ones, against answers that others computed."""
     read_, known = read("muse_spark", DATA / "muse_spark_tiny"), answers("muse_spark_tiny")
