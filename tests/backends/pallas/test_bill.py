@@ -19,10 +19,10 @@ from mks.dsl.program import ir as p
 from mks.dsl.program.bill import BAND, Bill, bill
 from mks.dsl.program.lower import lower
 
-# What the compiler spills is a larger share of a small kernel; its memory is in no danger. In f32 it may be no register
-# or some hundreds.
+# What the compiler spills is a larger share of a small kernel; its memory is in no danger. In f32, more often than in
+# bf16, it may be no register.
 _WORTH_IT = 0.2
-_MOST = {"bf16": 9 << 17, "f32": 5 << 19}  # bytes
+_MOST = {"bf16": 9 << 17, "f32": 13 << 17}  # bytes
 _SEEDS = 300
 
 
@@ -145,7 +145,7 @@ def test_what_is_refused_by_more_than_the_band_does_not_compile() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(14400)
 def test_the_distribution_over_random_schedules(capsys: pytest.CaptureFixture[str]) -> None:
-    """300: never below; within 5 % or 1.1 MiB (f32: 2.5); half of what fills a fifth of the memory within 1.6 %."""
+    """300: never below; within 5 % or 1.1 MiB (f32: 1.6); half of what fills a fifth of the memory within 1.6 %."""
     every = [*drawn(range(_SEEDS))]
     found = [each for each in every if not each.found.code]
     large = [each for each in found if each.found.vmem >= _WORTH_IT * each.bill.limit]
