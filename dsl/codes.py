@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from attrs import frozen
+from .records import frozen
 
 _TITLE = re.compile(r"^# ([ENW]\d{3}): (.+)$", re.MULTILINE)
 _FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from attrs import define, field, frozen
+from attrs import field
 
 from .diagnostics import Diagnostic, Label, Sink, did_you_mean, ordered
 from .model import ir as m
@@ -13,6 +13,7 @@ from .model.instance import Instance
 from .model.instantiate import instantiate
 from .model.proofs import check_instance
 from .model.resolve import resolve
+from .records import define, frozen
 from .schedule.fits import check_shares
 from .schedule.ir import Schedule, Speculation
 from .schedule.resolve import resolve_schedule

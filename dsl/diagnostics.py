@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from attrs import field, frozen
+from attrs import field
 
+from .records import frozen
 from .source import Span
 
 MOST_WORDS = 5000
@@ -96,7 +97,13 @@ def told(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> tuple[str, ...]:
-    """A help line naming the nearest known word, or nothing; of very many words the nearest is not looked for."""
+    """A help line naming the nearest known word, or nothing."""
+    near = nearest(word, known)
+    return () if near is None else (f"did you mean `{near}`?",)
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The nearest known word, if one is near; of very many words it is not looked for."""
     words = sorted(set(known))
     near = get_close_matches(word, words, n=1, cutoff=0.6) if len(words) <= MOST_WORDS else []
-    return (f"did you mean `{near[0]}`?",) if near else ()
+    return near[0] if near else None

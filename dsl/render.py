@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-from attrs import frozen
-
 from .diagnostics import Diagnostic, Label
+from .records import frozen
 from .source import Source, Span
 from .text.columns import Shown, printable, show
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import cached_property
 
-from attrs import define, field, frozen
+from attrs import field
+
+from .records import define, frozen
 
 
 @define(eq=False, slots=False)

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from attrs import define, field, frozen
 
-from ..dsl.diagnostics import did_you_mean
+from ..dsl.diagnostics import nearest
 from ..dsl.model import ir as m
 from ..dsl.model.instance import Instance
 from .stored import Checkpoint, listed
@@ -80,10 +80,9 @@ class Names:
 
         Nothing where the name is right and only its number is absent.
         """
-        found = did_you_mean(pattern(name), self._by_pattern())
-        if not found or pattern(name) in self._by_pattern():
+        best = nearest(pattern(name), self._by_pattern())
+        if best is None or pattern(name) in self._by_pattern():
             return ()
-        best = found[0].split("`")[1]
         self.pointed.add(best)
         numbers = iter(NUMBER.findall(name))
         same = re.sub("#", lambda _: next(numbers, "#"), best)

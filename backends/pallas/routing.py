@@ -48,7 +48,7 @@ def experts(op: p.Experts, core: Core, emit: Callable[[Sequence[p.Op], Core], No
         weight = weight_of(weights, chosen[i + 1] + _first(bank, core))
         core.alone = _alone(weight, core)
         emit(op.body, core)
-        result[...] += weight * core.refs[op.value][...]
+        result[...] += weighted(weight, core.refs[op.value][...])
 
         @pl.when(i + bank.slots < total)
         @jax.named_scope(places.next_scope(bank.name))
@@ -63,6 +63,14 @@ def experts(op: p.Experts, core: Core, emit: Callable[[Sequence[p.Op], Core], No
 def chose(weight: jax.Array) -> jax.Array:
     """Which rows chose an expert, by its weights of all rows: a route's may be negative, and adds nothing if zero."""
     return weight != 0
+
+
+def weighted(weight: jax.Array, value: jax.Array) -> jax.Array:
+    """What an expert's `value` `[B, n]` adds by the rows' weights `[B, 1]`: nothing to a row that did not choose it.
+
+    Its value may be infinite there, and zero times that is no number. The only row of all has chosen it.
+    """
+    return weight * value if value.shape[0] == 1 else jnp.where(chose(weight), weight * value, 0.0)
 
 
 def _alone(weight: jax.Array, core: Core) -> jax.Array | None:

@@ -69,10 +69,10 @@ class Parts:
 
     @cached_property
     def _around(self) -> tuple[list[m.Statement], list[m.Statement]]:
-        """The step's statements before its loop over the layers, and those after."""
+        """The statements before the loop over the layers, and those after: all of them where there is no loop."""
         body = self.instance.model.steps[""].body
-        at = next((i for i, s in enumerate(body) if isinstance(s, m.Loop)), len(body))
-        return list(body[:at]), list(body[at + 1 :])
+        at = next((i for i, s in enumerate(body) if isinstance(s, m.Loop)), -1)
+        return list(body[: max(at, 0)]), list(body[at + 1 :])
 
     @cached_property
     def _begun(self) -> Any:

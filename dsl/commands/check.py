@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, field
+from attrs import field
 
 from ..diagnostics import Diagnostic, Label, Sink, did_you_mean, told
+from ..records import define
 from ..render import as_json, render_all, style_for, summary
 from ..source import Source, Span
 from ..text.files import decode_source, read_source

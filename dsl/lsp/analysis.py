@@ -5,14 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-from attrs import frozen
-
 from ..compile import Definition, Reader, check_source
 from ..diagnostics import Diagnostic, Sink, told
 from ..model.instance import Instance
 from ..program import ir as p
 from ..program.effects import check_program
 from ..program.lowered import Lowered, lower_all
+from ..records import frozen
 from ..report.report import ScheduleReport, report
 from ..schedule.ir import Schedule
 from ..source import Source

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-from attrs import frozen
-
 from ..model.declarations import FIXED_GROUPS, PLAIN
 from ..model.ops import find
 from ..model.ops import known as ops
 from ..model.scope import RESERVED
+from ..records import frozen
 from ..schedule.targets import targets
 from ..text.forms import BLOCKS, FORMS, WORDS
 from ..text.scan import Piece, is_lambda, pieces

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from attrs import frozen
-
 from ..model.scope import RESERVED
+from ..records import frozen
 from ..source import Span
 from ..text import syntax as s
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
+from ..records import frozen
 from ..source import Span
 from ..text import syntax as s
 

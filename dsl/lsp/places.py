@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from attrs import define, field, frozen
+from attrs import define, field
 
+from ..records import frozen
 from ..source import Source, Span
 from ..text import syntax as s
 from .names import Key, Mention, ModelNames, words

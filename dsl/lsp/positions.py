@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from functools import lru_cache
 
-from attrs import frozen
+from ..records import frozen
 
 UTF8, UTF16, UTF32 = "utf-8", "utf-16", "utf-32"
 _END = re.compile(r"\r\n|\n|\r")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from attrs import field, frozen
+from attrs import field
 
+from ..records import frozen
 from . import ir as m
 from .expressions import walk
 from .ir import Node

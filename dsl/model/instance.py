@@ -5,8 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import cached_property
 
-from attrs import field, frozen
+from attrs import field
 
+from ..records import frozen
 from . import ir as m
 from .facts import Facts
 from .shapes import Atom, Poly, Shape
@@ -104,7 +105,15 @@ class Instance:
 
     def layers_of(self, part: str) -> tuple[int, ...]:
         """The layers that run a part in the decode step, ascending."""
-        return tuple(layer for layer, parts in self.layer_parts().items() if part in parts)
+        return self._layers_of.get(part, ())
+
+    @cached_property
+    def _layers_of(self) -> dict[str, tuple[int, ...]]:
+        found: dict[str, list[int]] = {}
+        for layer, parts in self.layer_parts().items():
+            for part in dict.fromkeys(parts):
+                found.setdefault(part, []).append(layer)
+        return {part: tuple(layers) for part, layers in found.items()}
 
     @cached_property
     def _layer_parts(self) -> dict[str, dict[int, tuple[str, ...]]]:

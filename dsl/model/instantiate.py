@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from attrs import define, field
+from attrs import field
 
 from ..diagnostics import Diagnostic, Sink, did_you_mean
+from ..records import define
 from ..text import syntax as s
 from . import ir as m
 from .instance import Instance

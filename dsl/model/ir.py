@@ -6,8 +6,9 @@ operands of matrix products are rounded as their op says. `bf16` means the worki
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from attrs import field
 
+from ..records import frozen
 from ..source import Span
 from ..text import syntax as s
 from .shapes import Shape, show

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from attrs import field, frozen
+from attrs import field
 
+from ..records import frozen
 from . import along, rules
 from .along import Along
 from .ir import Type

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from attrs import define, field
+from attrs import field
 
 from ..diagnostics import Label, Sink
+from ..records import define
 from ..source import Span
 from . import ir as m
 from .domains import faults, is_number

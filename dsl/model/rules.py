@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import field, frozen
+from attrs import field
 
+from ..records import frozen
 from .ir import Type
 from .shapes import Poly, Shape, product, show
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import define, evolve, field, fields
+from attrs import evolve, field, fields
 
 from ..diagnostics import Label, Sink, did_you_mean
+from ..records import define
 from ..source import Span
 from ..text import syntax as s
 from . import ir as m

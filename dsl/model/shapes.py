@@ -19,7 +19,7 @@ class Atom:
     expr: Expr | None = field(default=None, eq=False, order=False)
 
 
-@frozen
+@frozen(cache_hash=True)
 class Poly:
     """A sum of `coefficient * atom * atom …`, in canonical order."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from ..diagnostics import Diagnostic, Label, MksError
 from ..model import ir as m
@@ -13,6 +13,7 @@ from ..model.ir import Node, Type
 from ..model.ops import Operands
 from ..model.shapes import Poly
 from ..model.static import polynomial
+from ..records import frozen
 from . import ir as p
 from .build import LANES, cannot
 from .frame import Frame

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from collections.abc import Iterator
+
+from attrs import field
 
 from ..model.shapes import Poly
+from ..records import frozen
 from ..schedule.ir import Pass
 from ..schedule.targets import padded_bytes
 from ..source import Span
@@ -172,13 +175,18 @@ def _smem(program: p.Program) -> list[Line]:
     for bank in program.banks.values():
         found.append(Line(f"list of {bank.name}", _list(bank.most + 1), f"[{bank.most + 1}]", bank.part))
     for ring in program.rings.values():
-        entries = ring.slots + sum(len(program.products[n].tiling.transfers) for n, _ in program.transfers(ring.name))
+        entries = ring.slots + sum(times * len(made.tiling.transfers) for made, times in _through(program, ring.name))
         found.append(Line(f"table of {ring.name}", _list(entries), f"[{entries}] transfers", "", ring.span))
     said = {x.what: x.span for x in program.schedule.prefetches if x.kind == "cache"}
     for tile, cache in {cache.tile: cache for cache in program.caches.values()}.items():
         entries = 2 + program.rows * cache.tiles
         found.append(Line(f"tiles of {tile} positions", _list(entries), f"[{entries}]", "", said.get(cache.part)))
     return found
+
+
+def _through(program: p.Program, ring: str) -> Iterator[tuple[p.Product, int]]:
+    """The products whose matrices pass through a ring, each with how often in a step."""
+    yield from ((made, program.times(made.place)) for made in program.products.values() if made.ring == ring)
 
 
 def _list(entries: int) -> int:
@@ -212,7 +220,7 @@ def _hbm(program: p.Program) -> list[Line]:
     """Tapes are read as they lie; arrays are padded as XLA lays them out. New states have room until they are moved."""
     found = []
     for ring in program.rings:
-        rows = sum(program.products[name].tiling.rows for name, _ in program.transfers(ring))
+        rows = sum(times * made.tiling.rows for made, times in _through(program, ring))
         found.append(Line(f"tape of {ring}", rows * ROW_BYTES, f"{rows} rows x {ROW_BYTES} B"))
     for array in program.arrays.values():
         found.append(Line(array.name, padded_bytes(array.shape, array.dtype), f"{array.dtype} {list(array.shape)}"))

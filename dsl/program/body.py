@@ -79,6 +79,9 @@ def _renames(statement: m.Assign, node: Node, frame: Frame) -> bool:
     name, type_ = statement.names[0], statement.types[0]
     if type_.dtype != "f32" or build.buffers[made.buffer].dtype != "f32" or name in build.views:
         return False
+    # The logits leave as a whole buffer, in which nothing may lie beside them.
+    if name == "logits" and any(v.buffer == made.buffer and v.start != made.start for v in build.views.values()):
+        return False
     build.views[name] = made
     return True
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from attrs import define, field
+from attrs import field
 
 from ..diagnostics import Diagnostic, Label, MksError
 from ..model import ir as m
 from ..model.expressions import walk
 from ..model.facts import Facts, same_operand
 from ..model.shapes import Poly
+from ..records import define
 from ..schedule.ir import Group, Schedule, Stream
 from ..schedule.shares import Shares
 from ..schedule.targets import BYTES
@@ -73,14 +74,14 @@ class Build:
 
     @property
     def carried(self) -> set[str]:
-        """The names that the step sets before its loop over the layers."""
+        """The names that the step sets before its loop over the layers; none where there is no loop."""
         found: set[str] = set()
         for statement in self.schedule.model.steps[""].body:
             if isinstance(statement, m.Loop):
-                break
+                return found
             if isinstance(statement, m.Assign):
                 found.update(statement.names)
-        return found
+        return set()
 
     def layers_of(self, part: str) -> tuple[int, ...]:
         """The layers that run a part in the decode step."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from attrs import define, field
+from attrs import field
 
 from ..model import ir as m
 from ..model import ops as registry
 from ..model.shapes import Poly
 from ..model.static import polynomial
+from ..records import define
 from . import ir as p
 from .defined import Defined, earlier, guard_of, named
 from .flow import Flow

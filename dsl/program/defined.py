@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from attrs import define, field
+from attrs import field
 
 from ..model import ir as m
 from ..model.facts import STEP
 from ..model.shapes import Shape
+from ..records import define
 from . import ir as p
 from .flow import Flow
 from .held import Held, Wrong
@@ -126,11 +127,11 @@ def before(terms: Terms, name: str, kind: str) -> Term:
 
 
 def carried_names(program: p.Program) -> frozenset[str]:
-    """What a step sets before its loop over the layers."""
+    """What a step sets before its loop over the layers; nothing where it has none."""
     found: set[str] = set()
     for statement in program.instance.model.steps[""].body:
         if isinstance(statement, m.Loop):
-            break
+            return frozenset(found)
         if isinstance(statement, m.Assign):
             found.update(statement.names)
-    return frozenset(found)
+    return frozenset()

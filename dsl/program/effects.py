@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from ..diagnostics import Diagnostic, Label, MksError
 from ..model.instance import Instance
+from ..records import frozen
 from ..schedule.blocks import longest_tile
-from ..schedule.ir import Prefetch, Reduce, Schedule
+from ..schedule.ir import Point, Prefetch, Reduce, Schedule
 from ..source import Span
 from . import ir as p
 from .attention import TILE_SLOTS, TILE_TOKENS
@@ -17,6 +18,7 @@ from .lower import lower
 from .lowered import Lowered, lower_all
 from .partials import columns_of
 from .proof import prove_all
+from .proof_values import placed
 
 UNABLE = "E901"
 
@@ -59,7 +61,7 @@ class _Line:
     span: Span
     without: Schedule
     note: str
-    made: Prefetch | Reduce | tuple[str, str] | None = None
+    made: Prefetch | Reduce | tuple[str, str] | tuple[Prefetch, Point] | None = None
     part_of: Span | None = None
 
 
@@ -84,7 +86,7 @@ def _lines(schedule: Schedule) -> Iterator[_Line]:
             yield _Line(point.what if point.relation == "at" else f"{point.relation} {point.what}", point.span,
                         evolve(schedule, prefetches=kept),
                         "of several points, the last that comes before every use counts",
-                        part_of=prefetch.span)  # fmt: skip
+                        made=(prefetch, point), part_of=prefetch.span)  # fmt: skip
     for reduce in schedule.reduces:
         rest = tuple(each for each in schedule.reduces if each is not reduce)
         yield _Line(f"reduce {reduce.value}", reduce.span, evolve(schedule, reduces=rest),
@@ -95,11 +97,13 @@ def _lines(schedule: Schedule) -> Iterator[_Line]:
 def _shows(line: _Line, program: p.Program) -> bool:
     """Whether the Program has something that it would not have without the line; cheaper than lowering again."""
     match line.made:
-        case (ring, place):
+        case (Prefetch() as prefetch, Point() as point):
+            return _loads(prefetch, point, program)
+        case (str() as ring, place):
             return ring in program.rings and any(x.ring == ring and x.place == place for x in program.products.values())
         case Reduce(value=value, by=by, wire=wire):
             made, columns = program.exchanges.get(value), program.exchanges.get(columns_of(value))
-            if columns is not None:
+            if columns is not None and made is not None:
                 return (by, wire) == ("scatter_gather", columns.wire)
             return made is not None and (by, wire) == (made.by, made.wire) != ("direct", "f32")
         case Prefetch(kind="cache", what=part):
@@ -110,6 +114,17 @@ def _shows(line: _Line, program: p.Program) -> bool:
             return any(copy.slots > 1 and kinds.get(copy.name) == kind and what in ("vectors", copy.part)
                        for copy in program.copies.values())  # fmt: skip
     return False
+
+
+def _loads(prefetch: Prefetch, point: Point, program: p.Program) -> bool:
+    """Whether what a line prefetches sets out in a part where it does for this one of its points alone."""
+    parts = [each.what.partition(".")[0] for each in prefetch.points]
+    here = point.what.partition(".")[0]
+    if parts.count(here) > 1 or {"part", "layer"} & set(parts):
+        return False
+    return any(isinstance(op, p.Load) and place == here and program.arrays[op.copy].kind == prefetch.kind
+               and prefetch.what in ("vectors", program.copies[op.copy].part)
+               for op, place in placed(program.body))  # fmt: skip
 
 
 def _unsaid(schedule: Schedule, ring: p.CacheRing) -> tuple[int, int]:

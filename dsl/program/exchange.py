@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from attrs import frozen
-
+from ..records import frozen
 from ..schedule.targets import BYTES
 
 LANES = 128

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import gcd
 
-from attrs import frozen
-
 from ..model.ir import Codec
+from ..records import frozen
 from .tiles import WIDTH, Tiling, tiling
 
 BITS = {"mxfp4": 4, "fp8": 8, "bf16": 16, "f32": 32}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import define, field
+from attrs import field
 
 from ..model import ir as m
 from ..model import ops as registry
+from ..records import define
 from . import ir as p
 from .held import Held, Wrong, complete, joined
 from .terms import Term, Terms

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from attrs import define, field, frozen
+from attrs import field
 
 from ..model import ir as m
 from ..model.facts import names_of
 from ..model.ir import Node, Type
+from ..records import define, frozen
 from . import ir as p
 from .build import Build
 from .values import Split

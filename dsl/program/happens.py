@@ -6,8 +6,7 @@ from collections.abc import Callable
 from textwrap import wrap
 from typing import Any
 
-from attrs import frozen
-
+from ..records import frozen
 from . import ir as p
 from .record import kind, line, plain, source
 from .tiles import ROW_BYTES

@@ -5,11 +5,12 @@ All cores run the same Program on their shares; shapes are those of one core, wi
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from attrs import field
 
 from ..model import ir as m
 from ..model.facts import STEP
 from ..model.instance import Instance
+from ..records import frozen
 from ..schedule.ir import Pass, Schedule
 from ..schedule.shares import Shares
 from ..source import Span

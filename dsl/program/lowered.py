@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from attrs import field
 
 from ..diagnostics import Diagnostic, MksError
 from ..model.instance import Instance
+from ..records import frozen
 from ..schedule.ir import Pass, Schedule
 from ..schedule.shares import Shares
 from . import ir as p

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from attrs import define, field, frozen
+from attrs import field
 
 from ..diagnostics import Diagnostic, Label, MksError
+from ..records import define, frozen
 from ..schedule.ir import Point, Prefetch
 from . import ir as p
 from .build import DIRECT, Build, cannot
@@ -173,5 +174,6 @@ def _mark(point: Point) -> tuple[str, Mark]:
 def _always(place: _Place, part: str, points: _Points) -> bool:
     """Whether one of the place's parts runs in the layer of, or before, every run of a part."""
     layers = points.build.shares.instance.layer_parts("")
-    wanted = [layer - 1 if place.ahead else layer for layer in points.build.layers_of(part)]
-    return all(layer not in layers or place.marks.keys() & set(layers[layer]) for layer in wanted)
+    wanted = {layer - 1 if place.ahead else layer for layer in points.build.layers_of(part)}
+    run = {layer for name in place.marks for layer in points.build.layers_of(name)}
+    return not (wanted & layers.keys()) - run

@@ -53,18 +53,22 @@ def prove(program: p.Program) -> list[Diagnostic]:
 
 
 def prove_all(programs: Iterable[p.Program]) -> list[Diagnostic]:
-    """The same of several Programs. Those that differ in rows only are walked once."""
+    """The same of several Programs. Of those that differ in rows only, the first that gets so far is walked for all."""
     walked: list[tuple[object, ...]] = []
     found: list[Diagnostic] = []
     for program in programs:
         bones = _bones(program)
-        found += [diagnostic(program, fault) for fault in faults(program, walk=bones not in walked)]
-        walked.append(bones)
+        alike = bones in walked
+        ops, touched, wrong = _by_itself(program, form=not alike)
+        if not wrong and not alike:
+            walked.append(bones)
+            wrong = list(_walked(program, ops, touched))
+        found += [diagnostic(program, fault) for fault in wrong]
     return list(ordered(found))
 
 
 def _bones(program: p.Program) -> tuple[object, ...]:
-    """All of a Program that its walks depend on: everything but rows, and arrays, which `proof_reach` looks at."""
+    """All of a Program that its form and its walks depend on: everything but rows, and what arrays hold for each."""
     # Of what has slots, heads or elements before its rows, the columns; of a value all but its rows.
     apart = {copy.buffer for copy in program.copies.values()} | {made for product in program.products.values()
              if product.piece for made in (product.operand, product.result)}  # fmt: skip
@@ -75,27 +79,33 @@ def _bones(program: p.Program) -> tuple[object, ...]:
         dtype, place, shape = buffers[name]
         buffers[name] = dtype, place, shape[-1:]
     banks = [evolve(bank, most=0) for bank in program.banks.values()]
-    names = list(program.arrays), list(program.outputs)
+    arrays = [[(name, each.kind, each.part) for name, each in held.items()]
+              for held in (program.arrays, program.outputs)]  # fmt: skip
     held = (program.body, program.views, program.rings, program.products, program.copies, program.caches,
             program.exchanges, program.turns)  # fmt: skip
-    return (id(program.schedule), id(program.instance), banks, buffers, names, *held)
+    return (id(program.schedule), id(program.instance), banks, buffers, arrays, *held)
 
 
-def faults(program: p.Program, *, walk: bool = True) -> Iterator[Fault]:
-    """What does not hold, the first fault of each resource; what a Program computes is asked where all else holds.
+def faults(program: p.Program) -> list[Fault]:
+    """What does not hold, the first fault of each resource; what a Program computes is asked where all else holds."""
+    ops, touched, wrong = _by_itself(program)
+    return wrong or list(_walked(program, ops, touched))
 
-    Without a `walk` neither is asked again, nor the order of events.
-    """
+
+def _by_itself(program: p.Program, *, form: bool = True) -> tuple[list[Placed], Touched, list[Fault]]:
+    """A Program's ops, what they touch, and what is wrong with what it is made of; `form`: with its form too."""
     ops = list(placed(program.body))
-    first = [*_form(program), *thing_faults(program)]
-    touched, unknown = touched_by(program, ops) if not first else ({}, [])
-    first = first or unknown or list(reach_faults(program, ops, touched))
-    yield from first
-    if first:
-        return
-    if walk:
-        moved = list(_orders(program, ops, touched))
-        yield from moved or meaning_faults(program)
+    wrong = [*(_form(program) if form else ()), *thing_faults(program)]
+    if wrong:
+        return ops, {}, wrong
+    touched, wrong = touched_by(program, ops)
+    return ops, touched, wrong or list(reach_faults(program, ops, touched))
+
+
+def _walked(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator[Fault]:
+    """What goes wrong in some order of events, or else in what is computed: rows have no part in it."""
+    moved = list(_orders(program, ops, touched))
+    yield from moved or meaning_faults(program)
 
 
 def _orders(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator[Fault]:

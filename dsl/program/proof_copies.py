@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from attrs import evolve, frozen
-
 from ..model.facts import STEP
+from ..records import frozen
 from . import ir as p
 from .proof_paths import Fault, Machine, Moment, Parts
 from .proof_reach import Touched
@@ -36,7 +35,7 @@ class Copies:
 
     def put(self, at: int, slot: Slot) -> Copies:
         """With another slot."""
-        return evolve(self, slots=(*self.slots[:at], slot, *self.slots[at + 1 :]))
+        return Copies(self.runs, (*self.slots[:at], slot, *self.slots[at + 1 :]), self.saves)
 
 
 def copies_machine(program: p.Program, buffer: str, touched: Touched) -> Machine[Copies]:
@@ -96,7 +95,7 @@ def copies_machine(program: p.Program, buffer: str, touched: Touched) -> Machine
         now = state.slots[slot]
         if now.status == "coming" and now.owner == (copy.name, entry):
             at.say(slot, op, f"`{copy.name}` in slot {slot} is waited for")
-            return state.put(slot, evolve(now, status="there"))
+            return state.put(slot, Slot(now.owner, "there"))
         if now.owner == (copy.name, entry):
             raise Fault("E222", f"the load of `{copy.name}` into slot {slot} is waited for twice", op, slot)
         if now.status == "coming":
@@ -112,8 +111,8 @@ def copies_machine(program: p.Program, buffer: str, touched: Touched) -> Machine
                 "E222", f"`{copy.name}` is saved from slot {slot} again before its save was waited for", op, slot
             )
         at.say(slot, op, f"the save of `{copy.name}` from slot {slot} starts")
-        state = state.put(slot, evolve(state.slots[slot], status="there"))
-        return evolve(state, saves=tuple(sorted((*state.saves, (copy.name, slot, entry)))))
+        state = state.put(slot, Slot(state.slots[slot].owner, "there"))
+        return Copies(state.runs, state.slots, tuple(sorted((*state.saves, (copy.name, slot, entry)))))
 
     def present(state: Copies, op: p.Op, copy: p.Copy, entry: int, slot: int, does: str) -> None:
         now = state.slots[slot]
@@ -196,16 +195,18 @@ def _left(state: Copies, copy: p.Copy, entry: int, op: p.Op, at: Moment) -> Copi
     if found[2] != entry:
         raise Fault("E223", f"`{copy.name}` waits for slot {slot}, from which another entry is leaving", op, slot)
     at.say(slot, op, f"the save of `{copy.name}` from slot {slot} is waited for")
-    return evolve(state, saves=tuple(each for each in state.saves if each != found))
+    return Copies(state.runs, state.slots, tuple(each for each in state.saves if each != found))
 
 
 def _turned(state: Copies, own: dict[str, p.Copy], parts: Parts) -> Copies:
     """A layer later; entries are counted from a multiple of the slots, so that there are few states."""
+    if not any(copy.part in parts for copy in own.values()):
+        return state
     counts = {name: count + (own[name].part in parts) for name, count in state.runs}
     back = {name: max(0, count // own[name].slots - 1) * own[name].slots for name, count in counts.items()}
     if not any(back.values()):
-        return evolve(state, runs=tuple(counts.items()))
-    slots = tuple(slot if slot.owner is None else evolve(slot, owner=_older(slot.owner, back)) for slot in state.slots)
+        return Copies(tuple(counts.items()), state.slots, state.saves)
+    slots = tuple(slot if slot.owner is None else Slot(_older(slot.owner, back), slot.status) for slot in state.slots)
     saves = tuple((name, slot, max(-1, entry - back[name])) for name, slot, entry in state.saves)
     return Copies(tuple((name, count - back[name]) for name, count in counts.items()), slots, saves)
 

@@ -7,8 +7,7 @@ buffers, the n-th of one core meets the n-th of the others: no core waits for wh
 
 from __future__ import annotations
 
-from attrs import frozen
-
+from ..records import frozen
 from . import ir as p
 from .proof_paths import Fault, Machine, Moment, Parts
 from .work import exchange_set

@@ -26,11 +26,14 @@ CODE = "E229"
 def meaning_faults(program: p.Program) -> Iterator[Fault]:
     """Where a part, or the step around its layers, is something else than the definition; one a place."""
     terms, statics = Terms(), {}  # type: ignore[var-annotated]
-    carried, step = carried_names(program), program.instance.model.steps[""]
+    step = program.instance.model.steps[""]
     layers = next((op for op in program.body if isinstance(op, p.Layers)), None)
-    at = len(program.body) if layers is None else program.body.index(layers)
+    # Where no layer runs, all of the step is one place and carries nothing on.
+    carried = frozenset[str]() if layers is None else carried_names(program)
+    at = 0 if layers is None else program.body.index(layers)
+    after = program.body if layers is None else program.body[at + 1 :]
     loops = [i for i, s in enumerate(step.body) if isinstance(s, m.Loop)]
-    cut = loops[0] if loops else len(step.body)
+    cut = loops[0] if loops and layers is not None else 0
     first, last = (tuple(s for s in part if isinstance(s, m.Assign | m.Write))
                    for part in (step.body[:cut], step.body[cut:]))  # fmt: skip
     said = Defined(program, terms, statics, MEANING, STEP, carried)
@@ -51,7 +54,7 @@ def meaning_faults(program: p.Program) -> Iterator[Fault]:
         said.over(tuple(_buffers(program)))
         made.content |= _kept(program, terms) | carry
         made.reached |= dict.fromkeys(carried, 1)
-    yield from _followed(made, last, program.body[at + 1 :], _step_over)
+    yield from _followed(made, last, after, _step_over)
 
 
 def _followed(made: Computed, statements: tuple[m.Assign | m.Write, ...], ops: tuple[p.Op, ...],

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from itertools import pairwise
 
-from attrs import Factory, define, frozen
+from attrs import Factory
 
 from ..model.facts import STEP
+from ..records import define, frozen
 from . import ir as p
 
 type Parts = tuple[str, ...]
@@ -139,7 +140,9 @@ def layers(program: p.Program) -> list[tuple[int, Parts]]:
     if op is None:
         return []
     table = program.layer_parts
-    return [(layer, _chosen(op, table.get(layer, ()))) for layer in range(op.start, op.stop)]
+    found = [(layer, table.get(layer, ())) for layer in range(op.start, op.stop)]
+    chosen = {parts: _chosen(op, parts) for parts in {parts for _, parts in found}}
+    return [(layer, chosen[parts]) for layer, parts in found]
 
 
 def _chosen(op: p.Layers, parts: Parts) -> Parts:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-from attrs import frozen
+from typing import NamedTuple
 
 from . import ir as p
 from .held import Wrong
@@ -18,8 +17,7 @@ CODE = "E228"
 type Placed = tuple[p.Op, str]
 
 
-@frozen
-class Touches:
+class Touches(NamedTuple):
     """The buffers that an op reads, writes, or reads and writes in place; transfers are apart."""
 
     accesses: tuple[Access, ...]
@@ -62,9 +60,16 @@ def touched_by(program: p.Program, ops: list[Placed]) -> tuple[Touched, list[Fau
 
 
 def _touches(found: tuple[Access, ...]) -> Touches:
-    reads, writes, updates = (tuple(dict.fromkeys(a.name for a in found if a.how is how and a.where is Where.BUFFER))
-                              for how in (How.READ, How.WRITE, How.UPDATE))  # fmt: skip
-    return Touches(found, reads, writes, updates)
+    reads, writes, updates = [], [], []
+    for how, where, name, *_ in found:
+        if where is Where.BUFFER:
+            if how is How.READ:
+                reads.append(name)
+            elif how is How.WRITE:
+                writes.append(name)
+            elif how is How.UPDATE:
+                updates.append(name)
+    return Touches(found, *(tuple(dict.fromkeys(names)) for names in (reads, writes, updates)))
 
 
 def reach_faults(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator[Fault]:
@@ -104,11 +109,14 @@ def _elsewhere(program: p.Program, access: Access, place: str) -> str | None:
 
 
 def _there(program: p.Program, access: Access) -> tuple[tuple[int, ...], str] | None:
-    if access.where is Where.RING:
+    found: p.Buffer | p.Array | None
+    if access.where is Where.BUFFER:
+        found = program.buffers.get(access.name)
+    elif access.where is Where.RING:
         ring = program.rings.get(access.name)
         return None if ring is None else ((ring.slots, ring.rows), "int32")
-    spaces = {Where.BUFFER: program.buffers, Where.ARRAY: program.arrays, Where.OUTPUT: program.outputs}
-    found = spaces[access.where].get(access.name)  # type: ignore[attr-defined]
+    else:
+        found = (program.arrays if access.where is Where.ARRAY else program.outputs).get(access.name)
     return None if found is None else (found.shape, found.dtype)
 
 

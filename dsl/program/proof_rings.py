@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from ..model.facts import STEP
+from ..records import frozen
 from . import ir as p
 from .proof_paths import Fault, Items, Loop, Machine, Moment, Track, track
 
@@ -55,11 +56,11 @@ def ring_machine(program: p.Program, ring: str, transfers: int | None) -> Machin
             if number - slots >= state.waited:
                 raise Fault("E221", f"a transfer into slot {slot} of `{ring}` starts while another fills it", op, slot)
             at.say(slot, op, f"a transfer into slot {slot} of `{ring}` starts")
-        return evolve(state, started=state.started + op.count)
+        return Ring(state.waited, state.started + op.count, state.last, state.arrived)
 
     def wait(state: Ring, op: p.Wait, at: Moment) -> Ring:
         if op.ring != ring:
-            return evolve(state, arrived=None)
+            return _read(state)
         coming = state.started if state.last is None else min(state.started, state.last)
         numbers = tuple(range(state.waited, state.waited + len(op.rows)))
         for number in numbers:
@@ -67,7 +68,7 @@ def ring_machine(program: p.Program, ring: str, transfers: int | None) -> Machin
                 raise Fault("E224", f"`{ring}` waits for a transfer into slot {number % slots} that never starts", op,
                             number % slots)  # fmt: skip
             at.say(number % slots, op, f"what came into slot {number % slots} of `{ring}` is waited for")
-        return evolve(state, waited=state.waited + len(numbers), arrived=numbers)
+        return Ring(state.waited + len(numbers), state.started, state.last, numbers)
 
     def dot(state: Ring, op: p.Dot, at: Moment) -> Ring:
         if state.arrived is None:
@@ -102,7 +103,12 @@ def ring_machine(program: p.Program, ring: str, transfers: int | None) -> Machin
             raise Fault("E222", f"a transfer into slot {state.waited % slots} of `{ring}` is never waited for", None,
                         state.waited % slots)  # fmt: skip
 
-    return Machine(Ring(last=transfers), step, turn, lambda state: evolve(state, arrived=None), end, finish)
+    return Machine(Ring(last=transfers), step, turn, _read, end, finish)
+
+
+def _read(state: Ring) -> Ring:
+    """What was waited for is not multiplied any more."""
+    return Ring(state.waited, state.started, state.last)
 
 
 def expected(program: p.Program, ring: str, place: str) -> Iterator[Group]:

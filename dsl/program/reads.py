@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from attrs import frozen
-
+from ..records import frozen
 from ..report.chance import alone, distinct, largest_group
 from ..schedule.targets import BYTES
 from . import ir as p

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-
-from attrs import frozen
+from typing import NamedTuple
 
 # Of an axis of what is touched: all of it, so long; or from one place to another, inside of it.
 type Extent = int | range
@@ -32,8 +31,7 @@ class Where(Enum):
     OUTPUT = "output"
 
 
-@frozen
-class Access:
+class Access(NamedTuple):
     """A place that an op touches. Without a shape it is all of a buffer, or what a view says of it."""
 
     how: How

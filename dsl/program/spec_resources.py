@@ -7,9 +7,7 @@ has, and what it must have.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
-
-from attrs import frozen
+from typing import Any, NamedTuple
 
 from ..model import ir as m
 from ..model.facts import STEP
@@ -29,8 +27,7 @@ from .tiles import Tiling, tiling
 LANES = 128
 
 
-@frozen
-class Claim:
+class Claim(NamedTuple):
     """`name` has `found` where it must have `wanted`; `what` says of what."""
 
     name: str

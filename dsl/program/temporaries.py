@@ -18,10 +18,9 @@ from collections.abc import Iterator
 from functools import reduce
 from math import prod
 
-from attrs import frozen
-
 from ..model import ir as m
 from ..model.expressions import walk
+from ..records import frozen
 from . import ir as p
 from .attention import ATTENDED
 from .work import rooms

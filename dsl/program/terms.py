@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
-from attrs import define, field
+from attrs import field
+
+from ..records import define
 
 type Term = int
 type Monomial = tuple[int, tuple[Term, ...]]  # sign, factors in the order of their numbers

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from attrs import field
 
+from ..records import frozen
 from ..source import Span
 from .expert_layout import ExpertLayout
 from .tiles import Tiling

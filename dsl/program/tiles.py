@@ -8,7 +8,7 @@ full.
 
 from __future__ import annotations
 
-from attrs import frozen
+from ..records import frozen
 
 WIDTH = 512  # fewer columns leave the two matrix units of a TPU7x core half idle
 TILE_BYTES = 2560 * 1024  # of one transfer, at most: short waits, and long enough for the full rate

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from ..model import ir as m
 from ..model.ir import Node
+from ..records import frozen
 
 
 @frozen

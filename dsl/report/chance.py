@@ -25,15 +25,22 @@ def largest_group(experts: int, groups: int, chosen: int) -> float:
     size = experts // groups
     # Ways to draw j from one group, scaled to stay in a float's range.
     scale = [comb(size, j) / comb(size, min(chosen, size) // 2 or 1) for j in range(min(chosen, size) + 1)]
-    total = _power(scale, groups, chosen)[chosen]
+    total = _coefficient(scale, groups, chosen)
     expected, most = 0.0, -(-chosen // groups)
     for limit in range(most - 1, min(chosen, size)):
-        within = _power(scale[: limit + 1], groups, chosen)
-        tail = 1 - (within[chosen] if len(within) > chosen else 0.0) / total
+        tail = 1 - _coefficient(scale[: limit + 1], groups, chosen) / total
         if tail < 1e-4:
             break
         expected += tail
     return most - 1 + expected
+
+
+def _coefficient(base: list[float], exponent: int, degree: int) -> float:
+    """That of the power `degree` in a polynomial's power: the last multiplication is not made in full."""
+    one = _power(base, exponent // 2, degree)
+    other = _times(one, base, degree) if exponent % 2 else one
+    least = max(0, degree - len(other) + 1)
+    return sum(x * other[degree - i] for i, x in enumerate(one[least : degree + 1], least))
 
 
 def _power(base: list[float], exponent: int, degree: int) -> list[float]:

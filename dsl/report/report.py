@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field
 
 from ..diagnostics import Sink
 from ..model.instance import Instance
 from ..program.bill import Bill, Line, gib, mib
 from ..program.lowered import Lowered, lower_all
+from ..records import frozen
 from ..schedule.ir import Pass, Schedule
 from ..schedule.shares import Shares
 from .capacity import charge, check_capacity

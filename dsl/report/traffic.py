@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from ..model import ir as m
 from ..model.expressions import walk
 from ..model.facts import Facts
@@ -12,6 +10,7 @@ from ..model.ops import find
 from ..model.rules import Operands
 from ..model.shapes import Poly
 from ..program.bill import Line
+from ..records import frozen
 from ..schedule.ir import Pass
 from ..schedule.shares import Shares
 from .chance import distinct, largest_group

@@ -63,12 +63,16 @@ def reduce(item: s.Reduce, draft: Draft) -> list[Reduce]:
 
 
 def no_sums(reduces: list[Reduce], draft: Draft) -> None:
-    """Each value that is reduced must be a partial sum; which are, other lines may decide."""
+    """Each value that is reduced must be a partial sum, the first of its statement; other lines may say which are."""
     inside = {p.weight for p in draft.facts.products if p.in_experts}
     for line in reduces:
         if line.value not in inside and not _partial(line.value, reduces, draft):
             draft.sink.report("E207", f"`{line.value}` is no partial sum: there is nothing to reduce", line.span,
                               notes=("a product over a sharded axis leaves a partial sum on each core",))  # fmt: skip
+        firsts = [p.values[0] for p in draft.facts.products if line.value in p.values]
+        if firsts and line.value not in firsts:
+            draft.sink.report("E207", f"`{line.value}` comes of one sum with `{firsts[0]}`, by which schedules call it",
+                              line.span, helps=(f"write `reduce {firsts[0]}`",))  # fmt: skip
 
 
 def overlap(item: s.Overlap, gathers: list[Gather], reduces: list[Reduce], draft: Draft) -> Overlap | None:

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from functools import cached_property
 
-from attrs import field, frozen
+from attrs import field
 
 from ..model import ir as m
 from ..model.expressions import walk
 from ..model.facts import Facts, Product
+from ..records import frozen
 
 # What takes each column for itself.
 _BY_COLUMN = frozenset("add sub mul div pow max min neg exp tanh sigmoid silu softplus sqrt f32 bf16".split())
@@ -29,11 +30,11 @@ class Columns:
 
     def of(self, node: m.Node, place: str) -> bool:
         """Whether cores can make their columns of a value from their columns of others alone."""
-        return self._of(node, place, self.weights)
+        return bool(self.scattered) and self._of(node, place, self.weights)
 
     def normed(self, node: m.Node, place: str) -> bool:
         """Whether a value is the RMS norm of one that is scattered, with a gain of which cores have their columns."""
-        return self._normed(node, place, self.weights)
+        return bool(self.scattered) and self._normed(node, place, self.weights)
 
     def _of(self, node: m.Node, place: str, weights: Container[str]) -> bool:
         if isinstance(node, m.Local):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from ..model import ir as m
+from ..records import frozen
 from ..source import Span
 from .targets import Target
 

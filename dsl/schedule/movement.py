@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
-
 from ..diagnostics import Label, did_you_mean
 from ..model.facts import same_operand
+from ..records import frozen
 from ..source import Span
 from ..text import syntax as s
 from . import collectives, storing

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from math import isqrt, prod
 
-from attrs import define, field
+from attrs import field
 
 from ..diagnostics import Label, Sink, did_you_mean
 from ..model import ir as m
 from ..model.facts import Facts
+from ..records import define
 from ..source import Span
 from ..text import syntax as s
 from . import movement

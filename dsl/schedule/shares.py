@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import cached_property
 from math import prod
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from ..model import ir as m
 from ..model.codecs import kept_bytes, stored_bytes
 from ..model.facts import Facts
 from ..model.instance import Instance
 from ..model.shapes import Atom, Poly, Shape
+from ..records import frozen
 from .blocks import most
 from .columns import Columns
 from .ir import Schedule
@@ -155,6 +156,16 @@ class Shares:
 
     def weight_bytes(self, weight: m.Weight) -> int:
         """One core's bytes of a weight in one layer, unpadded within its share."""
+        found = self._weight_bytes.get(weight.name)
+        if found is None:
+            found = self._weight_bytes[weight.name] = self._bytes_of(weight)
+        return found
+
+    @cached_property
+    def _weight_bytes(self) -> dict[str, int]:
+        return {}
+
+    def _bytes_of(self, weight: m.Weight) -> int:
         size, codec = kept_bytes if weight.name in self._kept else stored_bytes, self.codec(weight)
         if codec.name == "bf16":
             codec = evolve(codec, name=self.instance.working)
@@ -162,7 +173,15 @@ class Shares:
 
     def state_bytes(self, state: m.State) -> int:
         """One core's bytes of a state, or of one position of a cache, for one row and layer, as a step reads them."""
-        return self._expanded(state) if self._is_expanded(state) else self._plain(state)
+        found = self._state_bytes.get(state.name)
+        if found is None:
+            found = self._expanded(state) if self._is_expanded(state) else self._plain(state)
+            self._state_bytes[state.name] = found
+        return found
+
+    @cached_property
+    def _state_bytes(self) -> dict[str, int]:
+        return {}
 
     def held_bytes(self, state: m.State) -> int:
         """The same as they are kept: a cache that is expanded also has its latents, which prompts are read with."""

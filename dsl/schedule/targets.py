@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import permutations, product
 from math import isqrt, prod
 
-from attrs import frozen
+from ..records import frozen
 
 _TPU_INFO = "jax/_src/tpu_info.py"
 _CLOUD = "docs.cloud.google.com/tpu"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import define, field
+from attrs import field
 
+from ..records import define
 from .columns import show
 from .layout import Entry, Word
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from lark import Token, Transformer, v_args
+from lark import Token, Tree
 from lark.tree import Meta
 
 from ..source import Source, Span
 from . import syntax as s
 
 
-@v_args(meta=True)
-class Builder(Transformer):
+class Builder:
     """Children come in the order of the grammar; an absent optional one is `None`."""
 
     def __init__(self, source: Source, base: int = 0) -> None:
-        super().__init__()
         self.source = source
         self.base = base
+
+    def transform(self, tree: Tree[Token]) -> Any:
+        """What a rule's method makes of it, once its children are made."""
+        children = [self.transform(child) if isinstance(child, Tree) else child for child in tree.children]
+        return getattr(self, tree.data)(tree.meta, children)
 
     def span(self, meta: Meta) -> Span:
         """The characters that a rule matched; `base` is where the parsed text starts in its file."""

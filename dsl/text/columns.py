@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from attrs import frozen
+from ..records import frozen
 
 TAB = 4
 

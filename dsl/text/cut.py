@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from attrs import define, field
+from attrs import field
 
+from ..records import define
 from .forms import BLOCKS, WORDS, block_place
 from .limits import DEEPEST_BLOCK
 from .scan import Piece, brackets, is_lambda

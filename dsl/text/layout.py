@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import define, field, frozen
+from attrs import field
 
+from ..records import define, frozen
 from ..source import Source
 from .parse import comments, grammar
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import frozen
 from lark import Token, Tree
+
+from ..records import frozen
 
 DEEPEST = 100
 DEEPEST_BLOCK = 20

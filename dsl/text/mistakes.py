@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from attrs import frozen
-
 from ..diagnostics import Diagnostic, Label
+from ..records import frozen
 from ..source import Source, Span
 from .forms import BLOCKS, PLACES, WORDS, expected, form, homes, keywords, near
 from .limits import Refusal

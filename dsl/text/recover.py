@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import define, evolve, field
+from attrs import evolve, field
 from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from ..diagnostics import Diagnostic, Label, ordered
+from ..records import define
 from ..source import Source, Span
 from . import syntax as s
 from .cut import Body, Cut, Statement, Trust, cut

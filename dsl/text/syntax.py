@@ -5,8 +5,7 @@ Nodes have no `repr`: making one for each class would cost the checker a tenth o
 
 from __future__ import annotations
 
-from attrs import frozen
-
+from ..records import frozen
 from ..source import Source, Span
 
 

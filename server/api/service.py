@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
 import time
 from typing import Any
 
 from attrs import field, frozen
 
-from ..dialects.conversation import Conversation, Dialect, Encode, Prompt
+from ..dialects.conversation import Conversation, Dialect, Encode, FormKind, Prompt
+from ..dialects.tools import Tools
 from ..engine.engine import Engine, NotAccepting, QueueFull
-from ..engine.grammar import Grammar, GrammarBusy, GrammarError, Grammars, json_rule
+from ..engine.grammar import Grammar, GrammarBusy, GrammarError, Grammars
 from ..engine.sampling import Sampling
 from ..text.answer import Limits
 from ..text.tokenizer import Tokenizer, TooManyTokens
@@ -25,6 +28,8 @@ from .respond import off_loop
 from .responses import ResponsesShape, shape_responses
 from .responses_input import read_responses
 from .shapes import Envelope, Shape, new_id
+
+log = logging.getLogger(__name__)
 
 # A text of so many characters for each position of the context is measured by its beginning first.
 LONG = 16
@@ -69,28 +74,44 @@ class Service:
         prompt = self._dialect().prompt(conversation)
         ids = self._encode(prompt.text, prompt.encode, param)
         room = self._room(len(ids), params.max_tokens, None, param)
-        grammar = self._grammar(prompt.grammar, conversation, params)
+        grammar = self._grammar(prompt, conversation, params)
         return prompt, Plan(ids, Sampling(grammar=grammar), Limits(room))
 
     def _read_chat(self, fields: Fields) -> ChatRequest:
         return read_chat(fields, self.rules, developer_role=self._dialect().developer_role)
 
-    def _grammar(self, text: str | None, conversation: Conversation, params: Params) -> Grammar | None:
-        """What the answer is held to, built before anything of it is sent. Raises `ApiError` 400 or 503."""
-        if text is None or self.grammars is None:
+    def _grammar(self, prompt: Prompt, conversation: Conversation, params: Params) -> Grammar | None:
+        """What the answer is held to, built before anything of it is sent. Raises `ApiError` 400 or 503.
+
+        What a schema says beyond what a grammar can hold is no reason to refuse a tool that is not strict.
+        """
+        tools = conversation.tools
+        if self.grammars is None or not (tools.guided or conversation.form.kind is not FormKind.TEXT):
             return None
-        param = "tools" if conversation.tools.guided else "response_format"
+        param = "tools" if tools.guided else "response_format"
         if params.ignore_eos:
             raise bad_request(f"`ignore_eos` does not go with `{param}`, whose answers have an end", "ignore_eos")
         try:
-            # Each schema by itself first: a part that nothing satisfies may lie far behind the start of the whole.
-            for schema in conversation.schemas:
-                self.grammars.build(f"start: {json_rule(schema)}")
-            return self.grammars.build(text)
+            return self._built(prompt, tools)
         except GrammarError as error:
-            raise bad_request(f"`{param}` cannot be kept to: {error}", param) from error
+            reason = str(error)
+        for looser in tools.looser():
+            if looser != tools:
+                with contextlib.suppress(GrammarError):
+                    grammar = self._built(prompt, looser)
+                    log.warning("calls are held to less than the tools' schemas: %s", reason)
+                    return grammar
+            tools = looser
+        raise bad_request(f"`{param}` cannot be kept to: {reason}", param)
+
+    def _built(self, prompt: Prompt, tools: Tools) -> Grammar | None:
+        """Raises `GrammarError` or `ApiError` 503."""
+        assert self.grammars is not None
+        try:
+            built = [self.grammars.build(text) for text in prompt.grammars(tools)]
         except GrammarBusy:
             raise busy(RETRY_SECONDS) from None
+        return built[-1] if built else None
 
     def completion(self, body: dict[str, Any]) -> CompletionShape:
         """Check and tokenise a completion request. Raises `ApiError`; may take a while."""

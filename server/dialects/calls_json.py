@@ -9,15 +9,14 @@ from typing import Any
 
 from attrs import field, frozen
 
-from .channels import Kind, Piece, partial
+from .channels import Held, Kind, Piece, partial, solid
 from .tagged import CALL, CALLED
 
-_NAME = r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")'
+_NAME = r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.){0,1024}")'
 _BEGIN = re.compile(_NAME, re.S)
 _HEAD = re.compile(_NAME + r'\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=[{\[])', re.S)
 
 # Between two calls in one tag. A bracket too many is markup.
-_NEXT = re.compile(r"[\s}]*,?\s*(?=\{)")
 _PADDING = re.compile(r"[\s}]*,?\s*")
 
 # Characters in which the name of a call must have come.
@@ -32,31 +31,36 @@ class JsonCalls:
     held: bool = False
     bare: None = None
 
-    def parser(self, opener: str) -> JsonCall:
+    def parser(self, held: Held, opener: str) -> JsonCall:
         """A parser for what follows `opener`."""
-        return JsonCall(opener)
+        return JsonCall(held, opener)
 
-    def begins(self, text: str) -> bool | None:
+    def begins(self, text: str, at: int) -> bool | None:
         """Whether a text behind `<tool_call>` begins a call of a known tool; None where it may still."""
-        found = _BEGIN.match(text)
+        if self.held:
+            return False
+        found = _BEGIN.match(text, at)
         if found is not None:
-            return not self.held and _loads(found[1]) in self.names
-        start = text.lstrip()
-        return None if len(start) < _FAR and start[:1] in ("", "{") and "<" not in start and not self.held else False
+            return _loads(found[1]) in self.names
+        begin = solid(text, at)
+        start = text[begin : begin + _FAR]
+        return None if len(start) < _FAR and start[:1] in ("", "{") and "<" not in start else False
 
 
 class _Brackets:
     """Follows the brackets of JSON from its first one on."""
 
-    def __init__(self) -> None:
-        self._depth = 0
+    def __init__(self, depth: int = 0) -> None:
+        self._depth = depth
         self._in_string = False
         self._escaped = False
-        self.at = 0
+        # How much of what is held was looked at.
+        self._seen = 0
 
-    def find_end(self, text: str) -> int | None:
-        """Where the first bracket is closed, or a `<` outside of a string ends what is no JSON; `text` only grows."""
-        for at in range(self.at, len(text)):
+    def find_end(self, held: Held) -> int | None:
+        """Where the first bracket is closed, or a `<` outside of a string ends what is no JSON; nothing is taken."""
+        text = held.text
+        for at in range(held.at + self._seen, len(text)):
             char = text[at]
             if self._in_string:
                 self._in_string = self._escaped or char != '"'
@@ -69,68 +73,70 @@ class _Brackets:
                 self._depth -= 1
             if not self._in_string and (char == "<" or (self._depth == 0 and char in "}]")):
                 return at + (char != "<")
-        self.at = len(text)
+        self._seen = len(text) - held.at
         return None
+
+    def taken(self) -> None:
+        """All that was looked at is held no more."""
+        self._seen = 0
 
 
 class JsonCall:
     """Reads the calls behind one `<tool_call>`; arguments are passed on as they come once the name is known."""
 
-    def __init__(self, opener: str = CALL) -> None:
+    def __init__(self, held: Held, opener: str = CALL) -> None:
+        self._held = held
         self._opener = opener
-        self._held = ""
         self._state: Callable[[], bool] = self._head
         self._brackets = _Brackets()
         self._out: list[Piece] = []
         self._closed = False
 
-    def push(self, text: str) -> tuple[list[Piece], str | None]:
-        """The pieces that are certain, and, once the calls are over, the text behind them."""
-        self._held += text
+    def read(self) -> tuple[list[Piece], bool]:
+        """The pieces that are certain, and whether the calls are over."""
         while not self._closed and self._state():
             pass
         out, self._out = self._out, []
-        return out, self._held if self._closed else None
+        return out, self._closed
 
     def finish(self, cut: bool) -> list[Piece]:
         """A call that was not closed: a whole one counts, other text is content unless the answer was cut."""
         if self._state != self._head:
             return []
-        return _whole(self._held) or ([] if cut else [Piece(Kind.CONTENT, self._opener + self._held)])
+        rest = self._held.rest()
+        return _whole(rest) or ([] if cut else [Piece(Kind.CONTENT, self._opener + rest)])
 
     def _head(self) -> bool:
-        start = self._held.lstrip()
-        if start and start[0] not in "{[":
-            return self._give_back(0)
-        head = _HEAD.match(self._held)
+        held = self._held
+        start = held.solid()
+        if start < len(held.text) and held.text[start] not in "{[":
+            return self._give_back(held.at)
+        head = _HEAD.match(held.text, held.at)
         if head is not None and (name := _loads(head[1])) is not None:
             self._out.append(Piece(Kind.CALL, name))
-            self._held = self._held[head.end() :]
+            held.at = head.end()
             self._enter(self._arguments)
             return True
-        end = self._brackets.find_end(self._held)
+        end = self._brackets.find_end(held)
         if end is None:
             return False
-        calls = _whole(self._held[:end])
+        calls = _whole(held.text[held.at : end])
         if not calls:
             return self._give_back(end)
         self._out += calls
-        self._held = self._held[end:]
+        held.at = end
         self._enter(self._between)
         return True
 
     def _arguments(self) -> bool:
         """Up to the bracket that closes the first one."""
         end = self._brackets.find_end(self._held)
-        at = len(self._held) if end is None else end
-        self._out.append(Piece(Kind.ARGUMENTS, self._held[:at]))
-        self._held = self._held[at:]
-        self._brackets.at -= at
+        self._out.append(Piece(Kind.ARGUMENTS, self._held.take(len(self._held.text) if end is None else end)))
+        self._brackets.taken()
         if end is None:
             return False
         # The bracket that the arguments are in is open.
-        self._held = "{" + self._held
-        self._enter(self._rest)
+        self._enter(self._rest, 1)
         return True
 
     def _rest(self) -> bool:
@@ -138,39 +144,40 @@ class JsonCall:
         end = self._brackets.find_end(self._held)
         if end is None:
             return False
-        self._held = self._held[end:]
+        self._held.at = end
         self._enter(self._between)
         return True
 
     def _between(self) -> bool:
         """Behind a call: its closing tag, or another call, with a tag or without, or text."""
-        padding = _PADDING.match(self._held)
-        start = self._held[padding.end() if padding else 0 :]
+        held = self._held
+        padding = _PADDING.match(held.text, held.at)
+        start = padding.end() if padding else held.at
         for tag in (CALLED, CALL):
-            if start.startswith(tag):
-                self._held, self._opener, self._closed = start[len(tag) :], CALL, tag == CALLED
+            if held.text.startswith(tag, start):
+                held.at, self._opener, self._closed = start + len(tag), CALL, tag == CALLED
                 self._enter(self._head)
                 return True
-        if _NEXT.match(self._held):
-            self._opener = ""
+        if held.text.startswith("{", start):
+            held.at, self._opener = start, ""
             self._enter(self._head)
-            self._held = start
             return True
-        if partial(start, CALLED, CALL) == len(start):
+        next_tag = held.text[start : start + len(CALLED)]
+        if partial(next_tag, CALLED, CALL) == len(next_tag):
             return False
-        self._held = self._held.lstrip("}")
+        while held.text.startswith("}", held.at):
+            held.at += 1
         self._closed = True
         return True
 
     def _give_back(self, end: int) -> bool:
         """What is no call is content up to `end`; what follows is read again."""
-        self._out.append(Piece(Kind.CONTENT, self._opener + self._held[:end]))
-        self._held = self._held[end:]
+        self._out.append(Piece(Kind.CONTENT, self._opener + self._held.take(end)))
         self._closed = True
         return True
 
-    def _enter(self, state: Callable[[], bool]) -> None:
-        self._state, self._brackets = state, _Brackets()
+    def _enter(self, state: Callable[[], bool], depth: int = 0) -> None:
+        self._state, self._brackets = state, _Brackets(depth)
 
 
 def _whole(text: str) -> list[Piece]:

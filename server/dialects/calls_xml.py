@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from .channels import Kind, Piece, partial
+from .channels import Held, Kind, Piece, partial, solid
 from .tagged import CALL, CALLED
 
 FUNCTION, FUNCTION_END = "<function=", "</function>"
@@ -21,6 +21,9 @@ KEY = r"[^<>\n]{1,128}"
 
 _FUNCTION = re.compile(rf"\s*{FUNCTION}([^<>\n]*)>")
 _NEXT = re.compile(rf"{PARAMETER}({KEY})>|{FUNCTION_END}|{FUNCTION}|{CALL}|{CALLED}")
+
+# Characters in which the name of a call must have come.
+_FAR = 256
 
 _CLOSE = re.compile(re.escape(VALUE_CLOSE))
 # Where no grammar holds the model, a value also ends where it forgot a line break or to close it: before a tag that is
@@ -54,35 +57,41 @@ class XmlCalls:
         """What begins a call of a known tool without `<tool_call>`."""
         return None if self.held else FUNCTION
 
-    def parser(self, opener: str) -> XmlCall:
+    def parser(self, held: Held, opener: str) -> XmlCall:
         """A parser for what follows `opener`."""
-        return XmlCall(self.schemas, opener, held=self.held)
+        return XmlCall(held, self.schemas, opener, strict=self.held)
 
-    def begins(self, text: str) -> bool | None:
+    def begins(self, text: str, at: int) -> bool | None:
         """Whether a text behind `<tool_call>` begins a call of a known tool; None where it may still."""
-        found = _FUNCTION.match(text)
+        if self.held:
+            return False
+        found = _FUNCTION.match(text, at)
         if found is not None:
-            return not self.held and found[1].strip() in self.schemas
-        return None if not self.held and _may_begin(text) else False
+            return found[1].strip() in self.schemas
+        return None if _may_begin(text, at) else False
 
 
-def _may_begin(text: str) -> bool:
+def _may_begin(text: str, at: int) -> bool:
     """Whether a text may become the head of a call."""
-    start = text.lstrip()
-    return FUNCTION.startswith(start) or bool(re.fullmatch(rf"{FUNCTION}[^<>\n]{{0,256}}", start))
+    begin = solid(text, at)
+    start = text[begin : begin + 2 * _FAR]
+    return FUNCTION.startswith(start) or bool(re.fullmatch(rf"{FUNCTION}[^<>\n]{{0,{_FAR}}}", start))
 
 
 class ArgumentWriter:
     """Writes arguments as JSON while their values come as text.
 
-    Values that are strings by the tool's schema, or of which it says nothing, are passed on as they come.
+    Values that are strings by the tool's schema, or of which it says nothing, are passed on as they come. So where a
+    name comes twice its first value stays: a stream has sent it, and a whole answer says the same as a stream.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
         properties = schema.get("properties")
         self._properties = properties if isinstance(properties, dict) else {}
-        self._begun = False
+        self._names: set[str] = set()
+        # The value is another one of a name that has its value.
+        self._again = False
         self._types: frozenset[str] = frozenset()
         self._value: list[str] = []
 
@@ -90,12 +99,17 @@ class ArgumentWriter:
         """A key; `types`, where the answer itself says of which type its value is."""
         self._types = types_of(self._properties.get(name), self._schema) if types is None else types
         self._value = []
-        start = ", " if self._begun else "{"
-        self._begun = True
+        self._again = name in self._names
+        if self._again:
+            return ""
+        start = ", " if self._names else "{"
+        self._names.add(name)
         return f"{start}{_dump(name)}: " + ('"' if self._streams else "")
 
     def more(self, text: str) -> str:
         """More of the value."""
+        if self._again:
+            return ""
         if self._streams:
             return _dump(text)[1:-1]
         self._value.append(text)
@@ -103,11 +117,13 @@ class ArgumentWriter:
 
     def end_value(self) -> str:
         """The end of the value."""
+        if self._again:
+            return ""
         return '"' if self._streams else _dump(typed("".join(self._value), self._types))
 
     def end(self) -> str:
         """The end of all arguments."""
-        return "}" if self._begun else "{}"
+        return "}" if self._names else "{}"
 
     @property
     def _streams(self) -> bool:
@@ -117,31 +133,31 @@ class ArgumentWriter:
 class XmlCall:
     """Reads the calls behind one `<tool_call>`; `schemas` are the parameters of the tools by name."""
 
-    def __init__(self, schemas: Mapping[str, Mapping[str, Any]], opener: str = CALL, *, held: bool = False) -> None:
+    def __init__(self, held: Held, schemas: Mapping[str, Mapping[str, Any]], opener: str, *, strict: bool) -> None:
+        self._held = held
         self._schemas = schemas
         self._opener = opener
-        self._ends = _CLOSE if held else _LOOSE
+        self._ends = _CLOSE if strict else _LOOSE
         self._writer = ArgumentWriter({})
-        self._held = ""
         self._state: Callable[[], bool] = self._function
         self._out: list[Piece] = []
         self._closed = False
 
-    def push(self, text: str) -> tuple[list[Piece], str | None]:
-        """The pieces that are certain, and, once the calls are over, the text behind them."""
-        self._held += text
+    def read(self) -> tuple[list[Piece], bool]:
+        """The pieces that are certain, and whether the calls are over."""
         while self._held and not self._closed and self._state():
             pass
         out, self._out = self._out, []
-        return out, self._held if self._closed else None
+        return out, self._closed
 
     def finish(self, cut: bool) -> list[Piece]:
         """A call that was not closed: closed here unless the answer was cut; without a name it is content."""
+        rest = self._held.rest()
         if self._state == self._function:
-            return [] if cut else [Piece(Kind.CONTENT, self._opener + self._held)]
+            return [] if cut else [Piece(Kind.CONTENT, self._opener + rest)]
         if self._state == self._value:
-            last = _LAST.search(self._held)
-            self._write(self._writer.more(self._held[: last.start()] if last else self._held))
+            last = _LAST.search(rest)
+            self._write(self._writer.more(rest[: last.start()] if last else rest))
             if last or not cut:
                 self._write(self._writer.end_value())
         if self._state != self._between and not cut:
@@ -152,60 +168,66 @@ class XmlCall:
         self._out.append(Piece(Kind.ARGUMENTS, text))
 
     def _function(self) -> bool:
-        head = _FUNCTION.match(self._held)
+        head = _FUNCTION.match(self._held.text, self._held.at)
         if head is not None:
             name = head[1].strip()
             self._out.append(Piece(Kind.CALL, name))
             self._writer = ArgumentWriter(self._schemas.get(name, {}))
-            self._held = self._held[head.end() :]
+            self._held.at = head.end()
             self._state = self._parameter
-        elif not _may_begin(self._held):
+        elif not _may_begin(self._held.text, self._held.at):
             self._out.append(Piece(Kind.CONTENT, self._opener))
             self._closed = True
         return head is not None
 
     def _parameter(self) -> bool:
         """Between values: another one, or the end, or another call where this one was not closed."""
-        found = _NEXT.search(self._held)
+        held = self._held
+        found = _NEXT.search(held.text, held.at)
         if found is None:
+            # No tag begins before the last of these.
+            held.at = max(held.text.rfind("<", held.at), held.at)
             return False
         key = found[1]
-        if key is not None and found.end() == len(self._held):
+        if key is not None and found.end() == len(held.text):
             # One more character tells whether a line break follows the tag.
             return False
         if key is not None:
             self._write(self._writer.key(key.strip()))
-            self._held = self._held[found.end() :].removeprefix("\n")
+            held.at = found.end() + held.text.startswith("\n", found.end())
             self._state = self._value
         else:
             self._write(self._writer.end())
-            self._held = self._held[found.start() :].removeprefix(FUNCTION_END)
+            held.at = found.end() if found.group() == FUNCTION_END else found.start()
             self._state = self._between
         return True
 
     def _value(self) -> bool:
-        end = self._ends.search(self._held)
-        open_end = _OPEN_END.search(self._held)
-        at = end.start() if end else open_end.start() if open_end else len(self._held)
-        self._write(self._writer.more(self._held[:at]))
-        self._held = self._held[end.end() if end else at :]
-        if end is None:
-            return False
-        self._write(self._writer.end_value())
-        self._state = self._parameter
-        return True
+        held = self._held
+        end = self._ends.search(held.text, held.at)
+        if end is not None:
+            self._write(self._writer.more(held.take(end.start())))
+            held.at = end.end()
+            self._write(self._writer.end_value())
+            self._state = self._parameter
+            return True
+        open_end = _OPEN_END.search(held.text, held.at)
+        self._write(self._writer.more(held.take(open_end.start() if open_end else len(held.text))))
+        return False
 
     def _between(self) -> bool:
         """Behind a call: its closing tag, or another call, with a tag or without, or text."""
-        start = self._held.lstrip()
-        tag = next((tag for tag in (CALLED, CALL, FUNCTION) if start.startswith(tag)), None)
+        held = self._held
+        start = held.solid()
+        tag = held.starts(CALLED, CALL, FUNCTION)
         if tag is not None:
             self._opener = CALL if tag == CALL else ""
             self._closed = tag == CALLED
-            self._held = start if tag == FUNCTION else start[len(tag) :]
+            held.at = start if tag == FUNCTION else start + len(tag)
             self._state = self._function
             return True
-        self._closed = partial(start, CALLED, CALL, FUNCTION) < len(start)
+        after = held.text[start : start + len(CALLED)]
+        self._closed = partial(after, CALLED, CALL, FUNCTION) < len(after)
         return False
 
 
@@ -247,12 +269,21 @@ def typed(text: str, types: frozenset[str]) -> Any:
     """The value that a text stands for among `types`; the text itself where it is none of them."""
     stripped = text.strip()
     try:
-        value = json.loads({"True": "true", "False": "false", "None": "null"}.get(stripped, stripped))
+        value = json.loads(
+            {"True": "true", "False": "false", "None": "null"}.get(stripped, stripped), parse_constant=_refuse
+        )
+        _dump(value, finite=True)
     except (ValueError, RecursionError):
         return text
     fits = set(_OF_VALUE[type(value)]) & types
     return value if fits and not ("string" in types and isinstance(value, str)) else text
 
 
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _refuse(name: str) -> None:
+    """NaN and infinities, which are no JSON. Raises `ValueError`."""
+    raise ValueError(name)
+
+
+def _dump(value: Any, *, finite: bool = False) -> str:
+    """JSON. `finite`: raises `ValueError` for a number that is beyond all floats, which JSON cannot write."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=not finite)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from itertools import groupby
 from typing import Protocol
 
 from attrs import field, frozen
@@ -72,17 +76,69 @@ def fold(pieces: Iterable[Piece]) -> Message:
 def joined(pieces: Iterable[Piece]) -> list[Piece]:
     """The same pieces with neighbours of a kind made one, and empty ones left out."""
     out: list[Piece] = []
-    for piece in pieces:
-        if piece.kind is Kind.CALL or not out or out[-1].kind is not piece.kind:
-            out.append(piece)
-        else:
-            out[-1] = Piece(piece.kind, out[-1].text + piece.text)
-    return [piece for piece in out if piece.text or piece.kind is Kind.CALL]
+    for kind, run in groupby(pieces, lambda piece: piece.kind):
+        if kind is Kind.CALL:
+            out += run
+        elif text := "".join(piece.text for piece in run):
+            out.append(Piece(kind, text))
+    return out
 
 
 def reasoning_tokens(offsets: Iterable[int], spans: Sequence[tuple[int, int | None]]) -> int:
-    """How many tokens begin inside of reasoning, given the character at which each begins."""
-    return sum(any(start <= at and (end is None or at < end) for start, end in spans) for at in offsets)
+    """How many tokens begin inside of reasoning, given the character at which each begins; spans are in order."""
+    starts = [start for start, _ in spans]
+    ends = [math.inf if end is None else end for _, end in spans]
+    return sum(bool(spans) and at < ends[bisect_right(starts, at) - 1] and at >= starts[0] for at in offsets)
+
+
+class Held:
+    """Text that came and was not read yet: `text` from `at` on. Reading moves `at` and copies nothing."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.at = 0
+        self._dropped = 0
+
+    def push(self, text: str) -> None:
+        """More text. Places in what was held before are void."""
+        self._dropped += self.at
+        self.text, self.at = self.text[self.at :] + text, 0
+
+    def __bool__(self) -> bool:
+        return self.at < len(self.text)
+
+    @property
+    def read(self) -> int:
+        """How many characters were read in all."""
+        return self._dropped + self.at
+
+    def take(self, end: int) -> str:
+        """What is held before a place."""
+        taken = self.text[self.at : end]
+        self.at = end
+        return taken
+
+    def rest(self) -> str:
+        """All that is held."""
+        return self.text[self.at :]
+
+    def starts(self, *markers: str) -> str | None:
+        """Which marker is behind white space, if one is."""
+        at = self.solid()
+        return next((marker for marker in markers if self.text.startswith(marker, at)), None)
+
+    def solid(self) -> int:
+        """Where leading white space ends."""
+        return solid(self.text, self.at)
+
+
+def solid(text: str, at: int) -> int:
+    """Where white space that begins at a place ends."""
+    space = _SPACE.match(text, at)
+    return space.end() if space else at
+
+
+_SPACE = re.compile(r"\s*")
 
 
 class Plain:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from attrs import field, frozen
 
+from ..engine.grammar import json_rule
 from .channels import Parser
 from .tools import Tools
 
@@ -39,11 +40,15 @@ class Conversation:
     # The template's own switches.
     variables: Mapping[str, Any] = field(factory=dict)
 
-    @property
-    def schemas(self) -> list[dict[str, Any]]:
-        """The JSON schemas that the answer must keep to."""
-        held = [{"type": "object", **tool.parameters} for tool in self.tools.callable if tool.held]
-        return held if self.form.kind is FormKind.TEXT else [self.form.schema, *held]
+
+def schemas(tools: Tools, form: Form) -> tuple[str, ...]:
+    """A grammar for each JSON schema that an answer must keep to: what nothing satisfies shows at its beginning."""
+    held = [{"type": "object", **tool.parameters} for tool in tools.callable if tool.held]
+    return tuple(f"start: {json_rule(schema)}" for schema in [*_of_form(form), *held])
+
+
+def _of_form(form: Form) -> list[dict[str, Any]]:
+    return [] if form.kind is FormKind.TEXT else [form.schema]
 
 
 class Encode(Protocol):
@@ -58,13 +63,15 @@ class Prompt:
     """A conversation as text, the way to its ids, and how its answer is read and held to what was asked.
 
     `encode` takes a beginning of `text` and how many ids there may be, beyond which it raises `TooManyTokens`.
-    `grammar` is Lark, None where the model is free.
+    `grammars` says what the answer is held to, with the calls held to these tools: Lark, the last for the whole answer,
+    those before it for parts that must be satisfiable by themselves; none where the model is free. It raises
+    `GrammarError`.
     """
 
     text: str = field(repr=False)
     encode: Encode = field(repr=False)
     parser: Callable[[], Parser] = field(repr=False)
-    grammar: str | None = field(default=None, repr=False)
+    grammars: Callable[[Tools], tuple[str, ...]] = field(repr=False)
     # Tokens that are markup, as they stand in the text that the parser reads.
     marks: Mapping[int, str] = field(factory=dict, repr=False)
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from attrs import frozen
 
-from ..api.errors import ApiError, bad_request
+from ..api.errors import bad_request
 from ..engine.grammar import json_rule, literal
 from ..text.template import ChatTemplate, TemplateFailure
 from ..text.tokenizer import Tokenizer
 from .calls_json import JsonCalls
-from .calls_xml import FUNCTION, FUNCTION_END, KEY, PARAMETER, VALUE_CLOSE, VALUE_OPEN, XmlCalls, types_of
+from .calls_xml import XmlCalls
 from .channels import Parser, Plain
-from .conversation import Conversation, Form, FormKind, Prompt
+from .conversation import Conversation, Form, FormKind, Prompt, schemas
 from .tagged import CALL, CALLED, MARKUP, THINK, THOUGHT, TaggedParser
 from .tools import Tool, Tools
+from .xml_grammar import parts, rules
 
 
 class CallStyle(Enum):
@@ -55,7 +56,7 @@ class JinjaDialect:
             text=text,
             encode=self.tokenizer.encode_rendered,
             parser=self._parser(tools, opened),
-            grammar=self._grammar(tools, conversation.form, opened, free),
+            grammars=partial(self._grammars, conversation.form, opened, free),
             marks=self._marks(),
         )
 
@@ -88,11 +89,16 @@ class JinjaDialect:
         calls = XmlCalls(schemas, tools.guided) if self.calls is CallStyle.XML else JsonCalls(schemas, tools.guided)
         return lambda: TaggedParser(thinks=self.thinks, opened=opened, calls=calls if tools.callable else None)
 
-    def _grammar(self, tools: Tools, form: Form, opened: bool, free: bool) -> str | None:
+    def _grammars(self, form: Form, opened: bool, free: bool, tools: Tools) -> tuple[str, ...]:
+        """As a prompt has them. Raises `GrammarError` for what no call can be held to."""
+        if form.kind is FormKind.TEXT and not tools.guided:
+            return ()
+        values = [part for tool in tools.callable for part in parts(tool)] if self.calls is CallStyle.XML else []
+        return (*schemas(tools, form), *values, self._grammar(form, opened, free, tools))
+
+    def _grammar(self, form: Form, opened: bool, free: bool, tools: Tools) -> str:
         """Reasoning is free; what follows it is held to the form and the tools."""
         held = form.kind is not FormKind.TEXT
-        if not held and not tools.guided:
-            return None
         once = tools.named or not tools.parallel
         calls = f"{literal(CALL)} call" + ("" if once else f' ("\\n" {literal(CALL)} call)*')
         if tools.required:
@@ -121,7 +127,7 @@ class JinjaDialect:
                 end = "}\n" + CALLED
                 yield f"call_{at}: {literal(head)} {_arguments(tool)} {literal(end)}"
             else:
-                yield from _xml_rules(at, tool)
+                yield from rules(at, tool)
 
 
 def _with_objects(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -144,72 +150,3 @@ def _arguments(tool: Tool) -> str:
     if not tool.held:
         return json_rule({"type": "object"})
     return json_rule({"type": "object", **tool.parameters})
-
-
-def _xml_rules(at: int, tool: Tool) -> Iterator[str]:
-    """A call with its parameters in the order of the schema, where it is held; with any otherwise."""
-    head, end = literal(f"\n{FUNCTION}{tool.name}>\n"), literal(f"{FUNCTION_END}\n{CALLED}")
-    text = f"[lazy]: /(?s:.*){_regex(VALUE_CLOSE)}/"
-    if not tool.held:
-        yield f"call_{at}: {head} param_{at}* {end}"
-        yield f"param_{at}: {literal(PARAMETER)} /{KEY}/ {literal(VALUE_OPEN)} value_{at}"
-        yield f"value_{at}{text}"
-        return
-    properties, required = _strict_properties(tool), tool.parameters.get("required") or []
-    shared = {key: tool.parameters[key] for key in ("$defs", "definitions") if key in tool.parameters}
-    uses = [f"param_{at}_{n}" + ("" if name in required else "?") for n, name in enumerate(properties)]
-    yield f"call_{at}: {head} {' '.join(uses)} {end}"
-    for n, (name, schema) in enumerate(properties.items()):
-        opening, closing = literal(f"{PARAMETER}{name}{VALUE_OPEN}"), literal(VALUE_CLOSE)
-        options = _texts(schema)
-        if options:
-            yield f"param_{at}_{n}: {opening} ({' | '.join(map(literal, options))}) {closing}"
-        elif _is_text(schema, tool):
-            yield f"param_{at}_{n}: {opening} value_{at}_{n}"
-            yield f"value_{at}_{n}{text}"
-        else:
-            yield f"param_{at}_{n}: {opening} {json_rule({**schema, **shared})} {closing}"
-
-
-def _regex(text: str) -> str:
-    """A regular expression in Lark for exactly this text, which has no characters with a meaning but `/`."""
-    return text.replace("/", r"\/").replace("\n", r"\n")
-
-
-_ANNOTATIONS = frozenset(["title", "description", "default", "examples", "$comment", "deprecated"])
-_OF_ARGUMENTS = frozenset(["type", "properties", "required", "additionalProperties", "$defs", "definitions", "$schema"])
-
-
-def _strict_properties(tool: Tool) -> dict[str, dict[str, Any]]:
-    """The schemas of the parameters. Raises `ApiError` 400 for what markup cannot be held to."""
-    properties: Any = tool.parameters.get("properties", {})
-    unknown = set(tool.parameters) - _OF_ARGUMENTS - _ANNOTATIONS
-    if unknown or tool.parameters.get("type", "object") != "object" or not isinstance(properties, dict):
-        raise _cannot(tool, "parameters that are more than an object with properties")
-    missing = set(tool.parameters.get("required") or []) - set(properties)
-    if missing:
-        raise _cannot(tool, "required parameters without a schema")
-    for name, schema in properties.items():
-        if not isinstance(schema, dict) or not re.fullmatch(r"[^<>\n]+", name):
-            raise _cannot(tool, f"the parameter {name[:60]!r}")
-        bounds = set(schema) - _ANNOTATIONS - {"type", "anyOf"}
-        if _is_text(schema, tool) and bounds and not _texts(schema):
-            raise _cannot(tool, f"`{min(bounds)}` in {name[:60]!r}")
-    return properties
-
-
-def _is_text(schema: dict[str, Any], tool: Tool) -> bool:
-    """Whether the value may be any text, in which case it is written as it is."""
-    types = types_of(schema, tool.parameters)
-    return not types or "string" in types
-
-
-def _cannot(tool: Tool, what: str) -> ApiError:
-    message = f"the tool `{tool.name}` has {what}, which the calls of this model cannot be held to"
-    return bad_request(message, "tools")
-
-
-def _texts(schema: dict[str, Any]) -> list[str]:
-    """The values of an enumeration of strings; none for other schemas."""
-    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
-    return values if isinstance(values, list) and all(isinstance(value, str) for value in values) else []

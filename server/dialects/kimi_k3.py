@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import frozen
@@ -15,7 +16,7 @@ from attrs import frozen
 from ..api.errors import bad_request
 from ..text.tokenizer import Tokenizer, TooManyTokens
 from .conversation import Conversation, Form, FormKind, Prompt
-from .kimi_k3_grammar import grammar
+from .kimi_k3_grammar import grammars
 from .kimi_k3_parser import MARKS, Channel, XtmlParser
 
 OPEN, CLOSE, SEP, END = MARKERS = ("<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>")
@@ -68,7 +69,7 @@ class KimiDialect:
             text="".join(segment.text for segment in segments),
             encode=encode,
             parser=lambda: XtmlParser(opened, schemas, calls=bool(schemas)),
-            grammar=grammar(conversation.tools, conversation.form, opened, self.ids),
+            grammars=partial(grammars, conversation.form, opened, self.ids),
             marks=dict(zip(self.ids, MARKS, strict=True)),
         )
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..engine.grammar import json_rule, literal
-from .conversation import Form, FormKind
+from .conversation import Form, FormKind, schemas
 from .kimi_k3_parser import Channel
 from .tools import Tool, Tools
 
 
-def grammar(tools: Tools, form: Form, opened: Channel | None, ids: tuple[int, ...]) -> str | None:
-    """The grammar of an answer whose channel `opened` is in the prompt; None where the model is free.
+def grammars(form: Form, opened: Channel | None, ids: tuple[int, ...], tools: Tools) -> tuple[str, ...]:
+    """The grammars of an answer whose channel `opened` is in the prompt, as a prompt has them."""
+    if opened is None or not (form.kind is not FormKind.TEXT or tools.guided):
+        return ()
+    return (*schemas(tools, form), _grammar(form, opened, ids, tools))
 
-    Reasoning is free, then comes the response, held to the form, or empty where a tool must be called, then the calls.
-    """
+
+def _grammar(form: Form, opened: Channel, ids: tuple[int, ...], tools: Tools) -> str:
+    """Reasoning is free, then comes the response, held to the form, or empty where a tool is due, then the calls."""
     held = form.kind is not FormKind.TEXT
-    if opened is None or not (held or tools.guided):
-        return None
     start, stop, sep, _ = (f"<[{token}]>" for token in ids)
 
     def tag(marker: str, body: str) -> str:

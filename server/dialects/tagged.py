@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Protocol
 
-from .channels import Kind, Piece, joined, partial
+from .channels import Held, Kind, Piece, joined, partial
 
 THINK, THOUGHT = "<think>", "</think>"
 CALL, CALLED = "<tool_call>", "</tool_call>"
@@ -15,8 +16,8 @@ MARKUP = (THINK, THOUGHT, CALL, CALLED)
 class CallParser(Protocol):
     """Reads calls, from behind `<tool_call>` on. Content among its pieces is text that turned out to be no call."""
 
-    def push(self, text: str) -> tuple[list[Piece], str | None]:
-        """The pieces that are certain, and, once the calls are over, the text behind them."""
+    def read(self) -> tuple[list[Piece], bool]:
+        """The pieces that are certain with what is held, and whether the calls are over."""
 
     def finish(self, cut: bool) -> list[Piece]:
         """What was held back of a call that was not closed."""
@@ -29,11 +30,11 @@ class Calls(Protocol):
     def bare(self) -> str | None:
         """What begins a call without `<tool_call>`, where something does."""
 
-    def parser(self, opener: str) -> CallParser:
+    def parser(self, held: Held, opener: str) -> CallParser:
         """A parser for what follows `opener`, which is `<tool_call>`, or nothing where a call begins without."""
 
-    def begins(self, text: str) -> bool | None:
-        """Whether a text begins a call of a known tool; None where it may still."""
+    def begins(self, text: str, at: int) -> bool | None:
+        """Whether a text begins a call of a known tool at a place; None where it may still."""
 
 
 class TaggedParser:
@@ -48,8 +49,9 @@ class TaggedParser:
         self.spans: list[tuple[int, int | None]] = []
         self._calls = calls
         self._markers = () if calls is None else (CALL,) if calls.bare is None else (CALL, calls.bare)
-        self._held = ""
-        self._at = 0
+        self._held = Held()
+        self._marker = re.compile("|".join(self._markers) or "(?!)")
+        self._end = re.compile(THOUGHT if calls is None else f"{THOUGHT}|{CALL}")
         self._call: CallParser | None = None
         self._out: list[Piece] = []
         # White space around calls, which is text once there is more behind it and there was some before it.
@@ -61,7 +63,7 @@ class TaggedParser:
 
     def push(self, text: str) -> list[Piece]:
         """The pieces that are certain with `text`."""
-        self._held += text
+        self._held.push(text)
         while self._held and self._state(False):
             pass
         return self._given()
@@ -78,88 +80,85 @@ class TaggedParser:
         out, self._out = self._out, []
         return joined(out)
 
-    def _eat(self, count: int) -> str:
-        eaten, self._held = self._held[:count], self._held[count:]
-        self._at += count
-        return eaten
-
     def _give(self, kind: Kind, text: str) -> None:
         self._out.append(Piece(kind, text))
 
-    def _skip(self, what: str, then: Callable[[bool], bool]) -> bool:
-        """Drop leading characters; go on where there are others."""
-        self._eat(len(self._held) - len(self._held.lstrip(what)))
+    def _skip(self, then: Callable[[bool], bool]) -> bool:
+        """Drop leading line breaks; go on where there is something else."""
+        while self._held and self._held.text[self._held.at] == "\n":
+            self._held.at += 1
         if self._held:
             self._state = then
         return bool(self._held)
 
     def _begin(self, final: bool) -> bool:
         """The very beginning, where it is open whether the model thinks."""
-        start = self._held.lstrip()
-        if start.startswith(THINK):
-            self._eat(len(self._held) - len(start) + len(THINK))
+        start = self._held.solid()
+        if self._held.text.startswith(THINK, start):
+            self._held.at = start + len(THINK)
             self._think()
             return True
-        if THINK.startswith(start) and not final:
+        if THINK.startswith(self._held.text[start : start + len(THINK)]) and not final:
             return False
         self._state = self._content
         return True
 
     def _think(self) -> None:
-        self.spans.append((self._at, None))
-        self._state = lambda final: self._skip("\n", self._thinking)
+        self.spans.append((self._held.read, None))
+        self._state = lambda final: self._skip(self._thinking)
 
     def _thinking(self, final: bool) -> bool:
-        at = self._held.find(THOUGHT)
-        call = -1 if self._calls is None else self._held.find(CALL, 0, len(self._held) if at < 0 else at)
-        if call >= 0 and self._calls is not None:
-            begins = self._calls.begins(self._held[call + len(CALL) :])
-            if begins:
-                self._leave(call, None)
-                self._state = self._content
-            elif begins is None and not final:
-                self._give(Kind.REASONING, self._eat(len(self._held[:call].rstrip())))
-                return False
-            else:  # it thinks about calls
-                self._give(Kind.REASONING, self._eat(call + len(CALL)))
+        held = self._held
+        found = self._end.search(held.text, held.at)
+        if found is None:
+            markers, markup = ((THOUGHT,), "\n") if self._calls is None else ((THOUGHT, CALL), None)
+            self._give(Kind.REASONING, held.take(len(held.text) if final else self._certain(markers, markup)))
+            return False
+        if found.group() == THOUGHT or self._calls is None:
+            self._leave(found.start(), "\n")
+            held.at = found.end()
+            self._state = lambda final: self._skip(self._content)
             return True
-        if at >= 0:
-            self._leave(at, "\n")
-            self._eat(len(THOUGHT))
-            self._state = lambda final: self._skip("\n", self._content)
-            return True
-        markers, markup = ((THOUGHT,), "\n") if self._calls is None else ((THOUGHT, CALL), None)
-        self._give(Kind.REASONING, self._eat(len(self._held) if final else self._certain(markers, markup)))
-        return False
+        begins = self._calls.begins(held.text, found.end())
+        if begins:
+            self._leave(found.start(), None)
+            self._state = self._content
+        elif begins is None and not final:
+            self._give(Kind.REASONING, held.take(self._stripped(found.start(), None)))
+            return False
+        else:  # it thinks about calls
+            self._give(Kind.REASONING, held.take(found.end()))
+        return True
 
     def _leave(self, at: int, markup: str | None) -> None:
         """End reasoning at a marker, before which some white space is markup."""
-        self.spans[-1] = (self.spans[-1][0], self._at + at)
-        self._give(Kind.REASONING, self._eat(at).rstrip(markup))
+        text = self._held.take(at)
+        self.spans[-1] = (self.spans[-1][0], self._held.read)
+        self._give(Kind.REASONING, text.rstrip(markup))
 
     def _content(self, final: bool) -> bool:
+        held = self._held
         if self._calls is None:
-            self._give(Kind.CONTENT, self._eat(len(self._held)))
+            self._give(Kind.CONTENT, held.take(len(held.text)))
             return False
-        found = [(self._held.find(marker), marker) for marker in self._markers if marker in self._held]
-        if not found:
-            self._say(self._eat(len(self._held) if final else self._certain(self._markers, None)))
+        found = self._marker.search(held.text, held.at)
+        if found is None:
+            self._say(held.take(len(held.text) if final else self._certain(self._markers, None)))
             return False
-        at, marker = min(found)
-        begins = True if marker == CALL else self._calls.begins(self._held[at:])
+        begins = True if found.group() == CALL else self._calls.begins(held.text, found.start())
         if begins is None and not final:
-            self._say(self._eat(len(self._held[:at].rstrip())))
+            self._say(held.take(self._stripped(found.start(), None)))
             return False
         if not begins:
-            self._say(self._eat(at + len(marker)))
+            self._say(held.take(found.end()))
             return True
-        before = self._eat(at)
+        before = held.take(found.start())
         text = before.rstrip()
         self._say(text)
         self._gap += before[len(text) :]
-        opener = self._eat(len(CALL)) if marker == CALL else ""
-        self._call, self._state = self._calls.parser(opener), self._calling
-        return bool(self._held)
+        opener = held.take(found.end()) if found.group() == CALL else ""
+        self._call, self._state = self._calls.parser(held, opener), self._calling
+        return bool(held)
 
     def _say(self, text: str) -> None:
         """Content, and the white space that was held back before it."""
@@ -176,19 +175,22 @@ class TaggedParser:
         self._give(Kind.CONTENT, text)
 
     def _certain(self, markers: tuple[str, ...], markup: str | None) -> int:
-        """How much of what is held cannot be markup."""
-        return len(self._held[: len(self._held) - partial(self._held, *markers)].rstrip(markup))
+        """Up to where what is held cannot be markup."""
+        text = self._held.text
+        end = text[max(self._held.at, len(text) - max(map(len, markers))) :]
+        return self._stripped(len(text) - partial(end, *markers), markup)
+
+    def _stripped(self, end: int, markup: str | None) -> int:
+        """The end of what is held before a place without white space at its end."""
+        return self._held.at + len(self._held.text[self._held.at : end].rstrip(markup))
 
     def _calling(self, final: bool) -> bool:
         assert self._call is not None
-        pieces, rest = self._call.push(self._eat(len(self._held)))
+        pieces, over = self._call.read()
         self._take(pieces)
-        if rest is None:
-            return False
-        self._held = rest
-        self._at -= len(rest)
-        self._call, self._state = None, self._content
-        return True
+        if over:
+            self._call, self._state = None, self._content
+        return over
 
     def _take(self, pieces: list[Piece]) -> None:
         """What a call's parser gives."""

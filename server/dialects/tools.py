@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from attrs import evolve, field, frozen
 
 from ..api.errors import bad_request
 from ..api.jsonbody import Fields
+from .relaxed import holdable, outline
 
 MAX_TOOLS = 512
 
@@ -20,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 class Tool:
     """A function; `parameters` is the JSON schema of its arguments, to be kept to where `held`.
 
-    That is where the tool is strict, and where a call is forced.
+    That is where the tool is strict, and where a call is forced. `strict`: to every word of it.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Tool:
     held: bool
     # As the template is given it.
     raw: dict[str, Any] = field(repr=False)
+    strict: bool = False
 
 
 @frozen
@@ -49,6 +51,17 @@ class Tools:
     def choice(self) -> str:
         """`tool_choice` as templates know it."""
         return "none" if not self.callable else "required" if self.required else "auto"
+
+    def looser(self) -> Iterator[Tools]:
+        """The same with ever less that calls are held to, but for strict tools: to be tried where no grammar can."""
+        for relax in (holdable, outline, None):
+            yield evolve(self, callable=tuple(_looser(tool, relax) for tool in self.callable))
+
+
+def _looser(tool: Tool, relax: Callable[[dict[str, Any]], dict[str, Any]] | None) -> Tool:
+    if tool.strict or not tool.held:
+        return tool
+    return evolve(tool, held=False) if relax is None else evolve(tool, parameters=relax(tool.parameters))
 
 
 def read_tools(fields: Fields) -> Tools:
@@ -110,7 +123,8 @@ def _tool(item: Any, name: str) -> Tool:
     if called is None or not _NAME.fullmatch(called):
         raise function.wrong("name", "1 to 128 letters, digits or `_.:-`")
     function.text("description")
-    return Tool(called, function.mapping("parameters"), function.boolean("strict"), item)
+    strict = function.boolean("strict")
+    return Tool(called, function.mapping("parameters"), strict, item, strict)
 
 
 def _named(choice: Any, tools: tuple[Tool, ...], place: str) -> Tool:

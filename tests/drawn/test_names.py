@@ -55,6 +55,7 @@ schedule one for names {
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.thorough
 def test_any_name_may_be_taken() -> None:
     """Carried values, a part's own, parts and streams with the names of what a kernel is given."""
     (found,) = compare([Drawn(0, TEXT, 2, False, "f32", 1, (3, 4), (0, 200))])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 from helpers.comparing import compare
-from helpers.drawing import Drawn
+from helpers.drawing import Drawn, Opened
 
+from mks.dsl.program.effects import check_program
 from mks.dsl.program.ir import Program
 
 pytestmark = pytest.mark.timeout(900)
@@ -88,6 +90,7 @@ def test_what_travels(then: str) -> None:
     assert sorted(made.exchanges) == sorted(MADE[then])
 
 
+@pytest.mark.thorough
 def test_values() -> None:
     """Columns that stay, and columns that come together."""
     assert [(each.kind, each.said) for each in compare(map(drawn, QUICK))] == [("same", "")] * len(QUICK)
@@ -116,3 +119,25 @@ def test_what_is_added_to_columns_is_no_sum_alone() -> None:
     made = drawn("v = down @ (up @ (m * x)) + u\n    h = h + w @ v + g", value="u, p.v").lowered()
     assert not isinstance(made, Program)
     assert "scatter a value that is not a sum alone" in made[0].message
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("(by = scatter_gather, wire = f32)", ["the Program is the same without `reduce p.h`"]),
+    ("(by = direct, wire = f32)", ["the Program is the same without `reduce p.h`"]),
+    ("(by = scatter_gather, wire = bf16)", []),
+])  # fmt: skip
+def test_a_line_on_gathered_columns(line: str, said: list[str]) -> None:
+    """They travel by its wire; a line that changes nothing is refused."""
+    made = drawn("h = h + w @ (softmax(u) * m)")
+    opened = evolve(made, text=made.text.replace("wire = f32)\n}", f"wire = f32)\n  reduce p.h {line}\n}}")).open()
+    assert isinstance(opened, Opened), opened
+    assert [each.message for each in check_program(opened.schedule, opened.instance, True)] == said
+
+
+def test_a_sum_is_called_by_the_first_of_its_values() -> None:
+    """Of one that is cut into several, a line on another would change nothing."""
+    made = drawn("h = h + one * m + two", first="one, two = split(twice @ silu(up @ x), d, d)", value="two")
+    text = made.text.replace("      w    :", '      twice : bf16[2 * d, ffn]  "twice"\n      w    :')
+    (said,) = evolve(made, text=text).lowered()
+    assert (said.code, said.helps) == ("E207", ("write `reduce p.one`",))
+    assert isinstance(evolve(made, text=text.replace("p.two (by = scatter,", "p.one (by = direct,")).lowered(), Program)

@@ -1,5 +1,6 @@
 """Interpreted kernels of what is drawn, against the reference, part by part.
 
+Without `-m` a few are compared, of half of the constructs; with `thorough` ones that hold all between them.
 `pytest -m slow -s tests/drawn/test_values.py` compares many more, and prints how many draws hold each construct.
 """
 
@@ -11,12 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from helpers.comparing import Outcome, compare
 from helpers.drawing import draw
-from helpers.drawing.counts import counts
+from helpers.drawing.counts import CONSTRUCTS, counts, table
 
 pytestmark = pytest.mark.timeout(7200)
 
-# Small ones that hold every construct between them.
-QUICK = (206, 310, 399, 104, 210, 394, 361, 456, 45, 204, 19, 52)
+# Cheap ones, and others that hold every construct with them.
+FEW = (925, 282)
+OTHERS = (614, 696, 931, 577, 895, 738, 864)
 MANY = 230
 # Of all draws, at most so many may be refused.
 REFUSED = 0.1
@@ -28,11 +30,17 @@ def wrong(found: Sequence[Outcome]) -> list[str]:
     return [f"{each.seed} {each.kind}: {each.said}" for each in found if each.kind not in ("same", "refused")]
 
 
-def test_a_dozen() -> None:
+@pytest.mark.parametrize("seeds", [FEW, pytest.param(OTHERS, marks=pytest.mark.thorough)], ids=["few", "others"])
+def test_a_few(seeds: tuple[int, ...]) -> None:
     """All are compared, and none differs."""
-    found = list(compare(map(draw, QUICK)))
+    found = list(compare(map(draw, seeds)))
     assert wrong(found) == []
-    assert [each.seed for each in found if each.kind == "same"] == list(QUICK)
+    assert [each.seed for each in found if each.kind == "same"] == list(seeds)
+
+
+def test_they_hold_every_construct() -> None:
+    """None is left to the slow test."""
+    assert frozenset().union(*(draw(seed).constructs for seed in FEW + OTHERS)) == CONSTRUCTS
 
 
 @pytest.mark.slow
@@ -45,7 +53,7 @@ def test_many() -> None:
     words = counts(*([draw(each.seed).constructs for each in found if each.kind == kind]
                      for kind in ("same", "refused")))  # fmt: skip
     print(f"\n{len(found)} draws: {len(found) - len(refused)} compared, {len(refused)} refused; interpreted on CPU")
-    print("\n".join(f"  {word:40} {one:4} {other:4}" for word, (one, other) in words.items()))
+    print(table(words))
     print("\n".join(f"  {each.seed}: {each.said}" for each in refused))
     assert wrong(found) == []
     assert len(found) - len(refused) >= 200

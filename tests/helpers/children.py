@@ -199,6 +199,16 @@ def stop() -> None:
     _idle.clear()
 
 
+def _forget() -> None:
+    """Leave nothing of a call for the next: a kernel that failed would fail whatever is interpreted after it."""
+    import jax
+    from jax.experimental.pallas import tpu as pltpu
+
+    with contextlib.suppress(Exception):
+        jax.effects_barrier()
+    pltpu.reset_tpu_interpret_mode_state()
+
+
 def main(answers: int) -> None:
     """Compute what standard input says, until it ends."""
     from mks.backends.reference import keep_compiled
@@ -212,6 +222,7 @@ def main(answers: int) -> None:
                 found = {"result": getattr(importlib.import_module(module), function)(*arguments)}
             except Exception:
                 found = {"error": traceback.format_exc()}
+            _forget()
             print(json.dumps(found), file=out, flush=True)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mks.dsl.compile import load_definition
@@ -93,6 +93,7 @@ def test_configs_of_any_kind_never_raise(folder: Path, data: st.DataObject) -> N
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(at=116, patch=b"`")
 @given(at=st.integers(0, 16_000), patch=st.binary(min_size=1, max_size=6))
 def test_overwritten_headers_never_raise(folder: Path, at: int, patch: bytes) -> None:
     """A real header with some bytes overwritten is a binding or diagnostics."""

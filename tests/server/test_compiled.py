@@ -110,7 +110,7 @@ def test_what_agrees_is_taken(made: Path, folder: Path) -> None:
     ("change", "text"),
     [
         (lambda said: said.update(definition=said["definition"].replace("context 4096", "context 512")),
-         "another definition than what is served line 64 there: `context 512` line 64 here: `context 4096`"),
+         "another definition than what is served line {line} there: `context 512` line {line} here: `context 4096`"),
         (lambda said: said.update(model="qwen4"), "model qwen4, and what is served has qwen3"),
         (lambda said: said.update(schedule="two"), "schedule two, and what is served has one"),
         (lambda said: said.update(dtype="f32"), "working type f32, and what is served has bf16"),
@@ -130,8 +130,10 @@ def test_each_difference_is_told_with_a_remedy(
 ) -> None:
     """Both sides, and the command that compiles what is served."""
     said = refused(lambda: compiled(made, changed(folder, change)).check(1, CONTEXT, TPU))
+    definition = json.loads((made / "compiled" / MANIFEST).read_text("utf-8"))["definition"].splitlines()
+    line = 1 + next(at for at, text in enumerate(definition) if "context 4096" in text)
     assert said.split()[0] == "E508"
-    assert text in said
+    assert text.format(line=line) in said
     assert len(said.splitlines()) == 1
     assert f"`mks compile qwen3 --checkpoint {made / 'packed'} --adopt --schedule one --rows 1 --context 256 -o" in said
 

@@ -128,5 +128,6 @@ def test_check_of_f32(capsys: pytest.CaptureFixture[str]) -> None:
         read.append(row["read_bytes"]["total"])
     assert read[1] == 2 * read[0]
     assert main(["check", "kimi_k3"]) == 0
-    assert main(["check", "kimi_k3", "--dtype", "f32"]) == 1
-    assert "error[E301]" in capsys.readouterr().out
+    assert "W301" not in capsys.readouterr().out
+    assert main(["check", "kimi_k3", "--dtype", "f32"]) == 0
+    assert "warning[W301]" in capsys.readouterr().out

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mks.server.api.build import build_service
 from mks.server.api.errors import ApiError
 from mks.server.dialects.conversation import Conversation
+from mks.server.dialects.kimi_k3 import KimiDialect
 from mks.server.text.files import TextFiles
 from mks.server.text.tokenizer import Tokenizer
 
@@ -270,3 +271,31 @@ def test_s3_what_is_not_told_is_not_missing(spoken: Spoken) -> None:
     spoken.say("<think>\nLet me think.")
     message = spoken.server.post("/v1/chat/completions", body).json()["choices"][0]["message"]
     check_chat(spoken, message)
+
+
+FUNCTION_CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool"])
+def test_s13_a_name_is_taken_on_a_message_of_any_role(spoken: Spoken, role: str) -> None:
+    """On both endpoints; the dialect that writes names has it in its prompt, and another one the same prompt."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    before = {"chat": {"role": "assistant", "content": None, "tool_calls": [call]}, "responses": FUNCTION_CALL}
+    message = {"role": role, "content": "hm", **({"tool_call_id": "c"} if role == "tool" else {})}
+    prompts: list[str] = []
+    for name in ({}, {"name": "Anna"}):
+        for endpoint, prior in before.items():
+            messages = [USER, *([prior] if role == "tool" else []), {**message, **name}, USER]
+            if endpoint == "chat":
+                path, body = "/v1/chat/completions", {"messages": messages, "max_tokens": 1}
+                prompts.append(spoken.server.service.chat(dict(body)).prompt.text)
+            else:
+                path, body = "/v1/responses", {"input": messages, "max_output_tokens": 1}
+                prompts.append(spoken.server.service.responses(dict(body)).prompt.text)
+            response = spoken.server.post(path, body)
+            assert response.status_code == 200, response.text
+    # The name of a tool's result is that of its call.
+    written = ' name="Anna"' if role != "tool" and isinstance(spoken.server.service.dialect, KimiDialect) else ""
+    assert prompts[0] == prompts[1] == prompts[2].replace(written, "")
+    assert prompts[2] == prompts[3]
+    assert (prompts[2] != prompts[0]) == bool(written)

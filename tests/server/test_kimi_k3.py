@@ -258,8 +258,8 @@ GRAMMARS = Grammars(TOKENIZER, (EOS, END), VOCAB)
 def sampled(conversation: Conversation, seed: int) -> Message:
     """A random answer that is held to what was asked, a little impatient with free text."""
     prompt = DIALECT.prompt(conversation)
-    assert prompt.grammar is not None
-    sampler = Sampler(Sampling(grammar=GRAMMARS.build(prompt.grammar), temperature=1, seed=seed), VOCAB)
+    grammar = GRAMMARS.build(prompt.grammars(conversation.tools)[-1])
+    sampler = Sampler(Sampling(grammar=grammar, temperature=1, seed=seed), VOCAB)
     rng = np.random.default_rng(seed)
     stream = Answer(Limits(4000, end_ids=frozenset([EOS, END])), lambda token: _piece(prompt.marks, token))
     parser, pieces = prompt.parser(), []

@@ -77,12 +77,15 @@ def test_gauges_show_what_runs_and_waits(own_server: Running) -> None:
     """While it does."""
     server = own_server
     server.decoder.gate.clear()
-    threads = [threading.Thread(target=httpx.post, args=(server.url + "/v1/completions",), kwargs={"json": ASK})
+    given = {"json": ASK, "timeout": None}
+    threads = [threading.Thread(target=httpx.post, args=(server.url + "/v1/completions",), kwargs=given)
                for _ in range(3)]  # fmt: skip
-    for thread in threads:
-        thread.start()
     engine = server.service.engine
+    threads[0].start()
     # While a step hangs nobody else is seated.
+    wait_for(lambda: any(name == "decode" for name, _ in server.decoder.calls))
+    for thread in threads[1:]:
+        thread.start()
     wait_for(lambda: engine.running == 1 and engine.waiting == 2)
     found = metrics(server)
     assert (found["vllm:num_requests_running"], found["vllm:num_requests_waiting"]) == (1, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -374,12 +375,75 @@ def test_what_cannot_be_kept_to_is_refused(wide: Running, change: dict[str, Any]
 
 def test_markup_cannot_be_held_to_every_schema(xml_server: Running) -> None:
     """A strict tool whose arguments as text would not be checked is refused, not half checked."""
-    for properties in ({"s": {"type": "string", "pattern": "a+"}}, {"a<b": {"type": "string"}}):
+    for properties in ({"s": {"type": "string", "pattern": "(?=a)."}}, {"a<b": {"type": "string"}}):
         response = xml_server.post("/v1/chat/completions", {**BODY, "tools": [tool("f", strict=True, **properties)]})
         assert response.status_code == 400
         assert "the tool `f`" in response.json()["error"]["message"]
     fine = {"s": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "o": {"type": "object"}}
     assert xml_server.post("/v1/chat/completions", {**BODY, "tools": [tool("f", strict=True, **fine)]}).is_success
+
+
+# What ordinary clients send, and a value that is right; the first ones are what the models below would rather write.
+HELD: dict[str, tuple[dict[str, Any], str, str]] = {
+    "format": ({"type": "string", "format": "date-time"}, "tomorrow", r"\d{4}-\d\d-\d\d[tT]\d\d:\d\d:\d\d.*"),
+    "optional": ({"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}, "now", r"None|\d{4}-\d\d-\d\d"),
+    "pattern": ({"type": "string", "pattern": "^[a-z]{2,5}/[0-9]$"}, "A/1", "[a-z]{2,5}/[0-9]"),
+    "length": ({"type": "string", "minLength": 3, "maxLength": 5}, "ab", "(?s:.{3,5})"),
+}
+# What no grammar holds: ignored, as elsewhere, unless the tool is strict.
+BEYOND: dict[str, dict[str, Any]] = {
+    "format": {"type": "string", "format": "regex"},
+    "pattern": {"type": "string", "pattern": "^(?!b).*$"},
+    "keyword": {"type": "string", "not": {"const": "b"}},
+}
+
+
+@pytest.mark.parametrize("kind", ["wide", "xml_server", "kimi_server"])
+@pytest.mark.parametrize("strict", [True, False])
+def test_s5_a_forced_call_keeps_to_formats_patterns_and_lengths(
+    request: pytest.FixtureRequest, tokenizer: Tokenizer, kind: str, strict: bool
+) -> None:
+    """In every dialect, whatever the model would rather write."""
+    server: Running = request.getfixturevalue(kind)
+    names = {"tool_choice": {"type": "function", "function": {"name": "f"}}}
+    for name, (value, rather, right) in HELD.items():
+        text = {
+            "wide": '<tool_call>\n{"name": "f", "arguments": {"s": "%s"}}\n</tool_call>',
+            "xml_server": "<tool_call>\n<function=f>\n<parameter=s>\n%s\n</parameter>\n</function>\n</tool_call>",
+            "kimi_server": '<|close|>response<|sep|><|open|>tools<|sep|><|open|>call tool="f" index="1"<|sep|>'
+            '<|open|>json type="object"<|sep|>{"s": "%s"}',
+        }[kind]
+        speaker = kimi.loaded()[1] if kind == "kimi_server" else tokenizer
+        body = {**BODY, **OFF, "tools": [tool("f", strict=strict, s=value)], **names}
+        with saying(server, speaker, text % rather, kimi.END if kind == "kimi_server" else 2):
+            answer = whole(server, body)["choices"][0]
+        # A value without an end may meet the limit.
+        if answer["finish_reason"] == "length":
+            assert name in ("format", "pattern") or kind == "kimi_server"
+        else:
+            assert re.fullmatch(right, str(arguments(answer)[0][1]["s"]))
+
+
+@pytest.mark.parametrize("kind", ["wide", "xml_server", "kimi_server"])
+@pytest.mark.parametrize("what", BEYOND)
+def test_s5_what_cannot_be_held_is_refused_only_where_strict(
+    request: pytest.FixtureRequest, kind: str, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A forced call is held to the rest of the schema, and the log says so."""
+    server: Running = request.getfixturevalue(kind)
+    both = {"s": {**BEYOND[what], "maxLength": 3}, "n": {"enum": [1, 20]}}
+    asked = {"tool_choice": "required", "parallel_tool_calls": False}
+    body = {**NOISE, **OFF, **asked, "max_tokens": 400, "tools": [tool("f", **both)]}
+    answer = whole(server, body)["choices"][0]
+    assert "are held to less" in caplog.text
+    if answer["finish_reason"] != "length":
+        ((_, made),) = arguments(answer)
+        assert set(made) == {"s", "n"}
+        assert made["n"] in (1, 20)
+        assert len(made["s"]) <= 3
+    response = server.post("/v1/chat/completions", {**body, "tools": [tool("f", strict=True, **both)]})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "tools"
 
 
 def test_a_template_without_tools_refuses_them(files: TextFiles) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from helpers.tiers import thorough_but
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mks.server.dialects.calls_json import JsonCalls
 from mks.server.dialects.calls_xml import XmlCalls, typed, types_of
-from mks.server.dialects.channels import Kind, Message, Parser, fold, joined, partial, reasoning_tokens
+from mks.server.dialects.channels import Kind, Message, Parser, Piece, fold, joined, partial, reasoning_tokens
 from mks.server.dialects.tagged import TaggedParser
 
 SCHEMAS: dict[str, dict[str, Any]] = {
@@ -37,6 +40,11 @@ def json_parser() -> TaggedParser:
 def xml_parser() -> TaggedParser:
     """Thinking, calls as markup."""
     return TaggedParser(thinks=True, calls=XmlCalls(SCHEMAS))
+
+
+def opened_json_parser() -> TaggedParser:
+    """The prompt has opened the reasoning, calls are JSON."""
+    return TaggedParser(thinks=True, opened=True, calls=JsonCalls(("f", "g")))
 
 
 def opened_parser() -> TaggedParser:
@@ -227,6 +235,28 @@ LOOSE_ONLY = [
 ]
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_parameter_that_comes_twice_keeps_its_first_value(cut: bool) -> None:
+    """One key, whether the value was passed on as it came or not: what a stream has sent cannot be taken back."""
+    first = [("text", "a"), ("n", "1"), ("any", "null")]
+    again = [("n", "2"), ("text", 'b"'), ("any", "c"), ("text", "d")]
+    body = "".join(f"<parameter={name}>\n{value}\n</parameter>\n" for name, value in first + again)
+    text = f"<tool_call>\n<function=f>\n{body}</function>\n</tool_call>"
+    expected = Message(calls=(call("f", text="a", n=1, any=None),))
+    for parser in (xml_parser, held_parser):
+        assert read(parser(), [text], cut) == read(parser(), list(text), cut) == expected
+    # Cut inside of the second value: nothing of it is told.
+    begun = read(xml_parser(), list(text[: text.index('b"') + 1]), cut)
+    assert begun.calls[0][1] == '{"text": "a", "n": 1, "any": null' + ("" if cut else "}")
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "[NaN]"])
+def test_arguments_are_json(value: str) -> None:
+    """What JSON cannot write stays text."""
+    types = frozenset(["number", "array"])
+    assert typed(value, types) == value
+
+
 @pytest.mark.parametrize("value", VALUES + LOOSE_ONLY)
 def test_s7_a_value_ends_where_the_template_ends_it(value: str) -> None:
     """At a line that is `</parameter>`; other ends count only where no grammar holds the model, before a tag."""
@@ -282,6 +312,48 @@ def test_cutting_the_text_changes_nothing(
     assert read(single, list(text), cut) == expected
     assert read(parted, cuts, cut) == expected
     assert single.spans == parted.spans == whole.spans
+
+
+MANY = [
+    (json_parser, "<tool_call> no "),
+    (json_parser, '<tool_call>{"name": "f", "arguments": {}}</tool_call>'),
+    (json_parser, '<tool_call>{"name": "'),
+    (opened_json_parser, "<tool_call> no "),
+    (xml_parser, "<tool_call><function=f><parameter=text>a</parameter></function></tool_call> x "),
+    (xml_parser, "<function=x> "),
+    (xml_parser, "<function=f><parameter=n>1</parameter></function>"),
+]
+
+
+def seconds(parser: Parser, text: str) -> float:
+    """Of a processor, to read a whole answer."""
+    gc.collect()
+    gc.disable()
+    start = time.process_time()
+    read(parser, [text])
+    reasoning_tokens(range(0, len(text), 8), parser.spans)
+    gc.enable()
+    return time.process_time() - start
+
+
+@pytest.mark.parametrize(("parser", "part"), thorough_but(MANY[:1], MANY))
+def test_an_answer_of_many_markers_is_read_in_time(parser: Callable[[], TaggedParser], part: str) -> None:
+    """Twice the markers take twice the time of a processor; a copy of the rest at each takes four times as much."""
+    count = 20_000
+    once = twice = float("inf")
+    for _ in range(6):
+        once, twice = min(once, seconds(parser(), part * count)), min(twice, seconds(parser(), part * 2 * count))
+        if twice < 2.7 * once:
+            return
+    pytest.fail(f"twice the markers take {twice / once:.1f} times as long")
+
+
+def test_pieces_of_a_kind_are_joined_in_time() -> None:
+    """However many there are."""
+    for count in (20_000, 200_000):
+        start = time.process_time()
+        assert len(joined([Piece(Kind.CONTENT, "a" * 20)] * count)[0].text) == 20 * count
+    assert time.process_time() - start < 2
 
 
 def test_a_parser_that_reads_each_part_alone_is_found_out() -> None:

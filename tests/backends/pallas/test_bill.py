@@ -128,6 +128,7 @@ def test_small_ones(model: str, taps: int, working: str) -> None:
     assert made.near
 
 
+@pytest.mark.thorough
 def test_what_is_refused_by_more_than_the_band_does_not_compile() -> None:
     """Random schedules with rings that are too deep."""
     deep, refused = evolve(FULL, slots=(40, 60)), 0

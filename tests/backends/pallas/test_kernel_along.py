@@ -33,6 +33,7 @@ SIZES = (("layers", 1), ("ffn", 201), ("vocab", 299))
 STEPS = (((17, 250), (0, 0)),)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_norms_softmax_and_mask_over_shares() -> None:
     """Each over axes of its own, with shares of 51 and 48 channels, and ids that the table lacks."""

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from mks.backends.pallas import routing
@@ -34,3 +35,13 @@ def test_the_only_row_that_chose_an_expert(weights: list[float], row: int) -> No
 
     assert found is not None
     assert int(found) == row
+
+
+def test_a_row_that_did_not_choose_an_expert() -> None:
+    """It gets nothing of its value, though that be infinite or no number; the others do."""
+    inf, nan = float("inf"), float("nan")
+    value = jnp.asarray([[inf, nan, -inf, 2.0], [inf, nan, 1.0, 2.0], [1.0, 2.0, 3.0, 4.0]])
+
+    found = routing.weighted(jnp.asarray([[0.0], [-0.5], [0.5]]), value)
+
+    np.testing.assert_array_equal(found, [[0, 0, 0, 0], [-inf, nan, -0.5, -1], [0.5, 1, 1.5, 2]])

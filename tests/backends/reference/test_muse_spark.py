@@ -9,6 +9,7 @@ import pytest
 from helpers.definitions import FOLDER
 from helpers.muse import Muse
 from helpers.oracles import DATA, answers, read
+from helpers.tiers import thorough_but
 
 from mks.backends.reference import ReferenceDecoder
 from mks.dsl.compile import load_definition
@@ -66,7 +67,7 @@ def fed(decoder, chunk):
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 8])
+@pytest.mark.parametrize("chunk", thorough_but((8,), (1, 3, 8)))
 def test_prefill(chunk):
     """By chunks, past several windows."""
     found = fed(decoder("f32"), chunk)
@@ -94,6 +95,7 @@ def test_bf16():
     assert np.abs(found - rounded).mean() < 0.3 * np.abs(rounded - exact).mean()
 
 
+@pytest.mark.thorough
 def test_oracle():
     """A checkpoint as it is released, packed experts between plain ones, against answers that others computed."""
     read_, known = read("muse_spark", DATA / "muse_spark_tiny"), answers("muse_spark_tiny")

@@ -44,6 +44,7 @@ def test_window(live, wanted):
     assert window([row in live for row in range(ROWS)], (1, 4, ROWS)) == slice(*wanted)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["qwen3_tiny", "qwen38_tiny", "kimi_k3_tiny"])
 def test_same_bits(name):
     """A sequence has the same logits to the bit alone, beside a neighbour and among eight."""

@@ -314,7 +314,7 @@ for i in range(400_000):
 
 
 def test_check_is_quick() -> None:
-    """The whole process that checks the largest definition takes 2.4 times what a fixed piece of Python does, 0.4 s.
+    """The whole process that checks the largest definition takes 1.9 times what a fixed piece of Python does, 0.44 s.
 
     A processor that others use too is slower for both.
     """
@@ -330,7 +330,7 @@ def test_check_is_quick() -> None:
         check.append(used(lambda: mks("check", str(FOLDER / "kimi_k3.mks"))))
         work.append(used(lambda: children.run([sys.executable, "-c", WORK])))
 
-    assert min(check) < 3.2 * min(work)
+    assert min(check) < 2.6 * min(work)
 
 
 @pytest.mark.slow

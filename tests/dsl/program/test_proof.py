@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from helpers.definitions import FOLDER, NAMES
 from helpers.mutants import mutants, placed, replaced
 from helpers.simulate import outcome
 from helpers.small import CASES, Case, program
+from helpers.wrong import wrong
 
 from mks.dsl.compile import load_definition
 from mks.dsl.diagnostics import Diagnostic, MksError
@@ -272,3 +274,45 @@ def test_all_passes_are_proven_together() -> None:
     assert all(_bones(rows[0]) == _bones(other) for other in rows[1:])
     for changed in (mutant(case, words) for words in ("without Wait dense", "without Load state", "-1 slot in")):
         assert prove_all([*rows, changed]) == prove(changed) != []
+
+
+def test_what_fails_before_its_walk_stands_for_none() -> None:
+    """One of another shape is refused for that, and its like is walked nevertheless."""
+    changed = mutant(GATED, "without Load state")
+    wider = lower(changed.schedule, changed.instance, changed.rows + 1)
+    name, array = next((name, each) for name, each in wider.arrays.items() if each.kind == "state")
+    other = evolve(array, shape=(*array.shape[:-1], array.shape[-1] + 1))
+    short = evolve(wider, body=changed.body, arrays=wider.arrays | {name: other})
+    assert _bones(short) == _bones(changed)
+    assert {d.code for d in prove(short)} == {"E228"}
+
+    assert {d.code for d in prove_all([short, changed])} == {"E228", *(d.code for d in prove(changed))}
+
+
+def _kind(words: str) -> tuple[str, ...]:
+    """What is changed in a mutant, whatever its name, place or number."""
+    thing, _, change = words.partition(": ")
+    return (thing.split()[0], *re.sub(r"\d+", "", change).split()[:1])
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(GATED, id="gated"),
+        pytest.param(EXPERTS, id="experts", marks=pytest.mark.slow),
+        pytest.param(MERGED, id="merged", marks=pytest.mark.slow),
+    ],
+)
+def test_the_last_pass_is_proven_too(case: Case) -> None:
+    """A mutant of each kind is refused after four passes that hold, and that it differs from in rows only."""
+    made = program(case)
+    passes = [lower(made.schedule, made.instance, n) for n in (1, 2, 4, 8)]
+    last = lower(made.schedule, made.instance, 3)
+    assert prove_all([*passes, last]) == []
+    walked = passes[:1]
+    seen: set[tuple[str, ...]] = set()
+    for words, changed in (*mutants(last), *wrong(last)):
+        if _kind(words) not in seen and prove(changed):
+            seen.add(_kind(words))
+            assert prove_all([*(walked if len(seen) > 1 else passes), changed]) == prove(changed), words
+    assert len(seen) > 60
