@@ -45,6 +45,23 @@ NOT_FAST = (
     "tests/models/test_memory.py",
     "tests/models/test_pack",
 )
+# Files whose every test is of the tier `thorough`: what they look at, tests of whole kernels and decoders use too.
+THOROUGH = (
+    "tests/backends/pallas/test_attend.py",
+    "tests/backends/pallas/test_bill.py",
+    "tests/backends/pallas/test_collectives.py",
+    "tests/backends/pallas/test_expert_dot.py",
+    "tests/backends/pallas/test_mix.py",
+    "tests/backends/pallas/test_ops.py",
+    "tests/backends/pallas/test_route.py",
+    "tests/backends/pallas/test_stored.py",
+    "tests/backends/pallas/test_unpack.py",
+    "tests/backends/reference/test_keeping.py",
+    "tests/backends/reference/test_muse_spark.py",
+    "tests/backends/reference/test_ops_attention.py",
+    "tests/backends/reference/test_widths.py",
+    "tests/dsl/text/test_recover.py",
+)
 
 
 def _keep() -> None:
@@ -81,9 +98,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the fast tests."""
+    """Mark the fast tests, and those of files that are thorough."""
     for item in items:
-        if _is_fast(item.path) and not any(item.get_closest_marker(tier) for tier in ("thorough", "slow")):
+        if any(item.get_closest_marker(tier) for tier in ("thorough", "slow")):
+            continue
+        if item.path.relative_to(ROOT).as_posix() in THOROUGH:
+            item.add_marker("thorough")
+        elif _is_fast(item.path):
             item.add_marker("fast")
 
 
