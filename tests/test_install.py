@@ -36,7 +36,7 @@ def bare(tmp_path: Path) -> dict[str, str]:
     (programs / "python3").chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("VIRTUAL_ENV", "PYTHON"))}
     return kept | {"PATH": str(programs), "CC": "/none", "CXX": "/none", "JAX_PLATFORMS": "cpu",
-                   "PIP_LOG": str(tmp_path / "pip.log"), "UV_PYTHON": str(python)}  # fmt: skip
+                   "PIP_LOG": str(tmp_path / "pip.log"), "UV_PYTHON_PREFERENCE": "only-system"}  # fmt: skip
 
 
 @pytest.fixture
@@ -103,7 +103,14 @@ def answers(serve: str, source: Path, env: dict[str, str]) -> None:
         try:
             assert process.stderr is not None
             said = iter(process.stderr.readline, "")
-            url = next(line.split()[-1] for line in said if line.startswith("serving "))
+            heard: list[str] = []
+            for line in said:
+                heard.append(line)
+                if line.startswith("serving "):
+                    break
+            else:
+                pytest.fail("".join(heard))
+            url = heard[-1].split()[-1]
             body = {"model": "smollm2", "messages": [{"role": "user", "content": "What is the capital of France?"}]}
             answer = httpx.post(f"{url}/chat/completions", json=body, timeout=600).json()
         finally:
