@@ -1,1 +1,7 @@
-"""The language: text, syntax, Model, Schedule, checks, and the `mks` command."""
+"""The language: from text to a checked Program, and the `mks` command.
+
+In: a definition's text. Out: Models, Schedules, Programs, diagnostics.
+
+Order of imports: `cache`, `decoder`, `records`, `codes`, `source`, `diagnostics`, `targets`, `text`, `model`,
+`render`, `schedule`, `frontend`, `program`, `version`, `lsp`, `commands`.
+"""

@@ -1,1 +1,1 @@
-"""The grammar of the language, as package data."""
+"""The grammar of the language, as package data: `mks.lark` for the parser, TextMate for editors."""

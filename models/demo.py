@@ -19,9 +19,9 @@ from attrs import frozen
 
 from ..dsl.cache import cache_folder
 from ..dsl.diagnostics import Diagnostic, Sink
-from . import gguf_tokenizer as tokenizer
-from .safetensors_file import write_safetensors
-from .stored import Checkpoint, Stored
+from .checkpoint import gguf_tokenizer as tokenizer
+from .checkpoint.safetensors_file import write_safetensors
+from .checkpoint.tensors import Checkpoint, Stored
 
 
 @frozen
@@ -85,7 +85,7 @@ def _find(name: str, default: Default, sink: Sink) -> Path | None:
 
 def _convert(default: Default, gguf: Path, folder: Path, sink: Sink, progress: Progress | None) -> bool:
     """Write a folder in the layout of Hugging Face, all of it or nothing."""
-    from .gguf_file import open_gguf  # a fifth of a second, which only the first run needs
+    from .checkpoint.gguf_file import open_gguf  # a fifth of a second, which only the first run needs
 
     opened = open_gguf(gguf, sink)
     if opened is None:

@@ -1,42 +1,22 @@
-"""Imports go only downward: grammar, dsl, models and backends, server."""
+"""Imports go only downward, between rooms and inside them: in the order that each folder's `__init__` states."""
+
+from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ALLOWED = {
-    "grammar": set(),
-    "dsl": {"grammar"},
-    "models": {"dsl"},
-    "backends": {"dsl"},
-    "server": {"dsl", "models", "backends"},
-}
+ROOMS = ("grammar", "dsl", "models", "backends", "server")
 LATE = {"dsl": {"jax", "rich", "numpy"}, "models": {"jax"}}
+MOST = 23  # modules and folders in a folder
+LONGEST = 300  # lines of a module; tables of data and the syntax tree's classes are longer
+LONG = {"dsl/text/build.py", "dsl/text/syntax.py", "dsl/model/ir.py", "server/engine/engine.py"}
 
-
-def imported(path: Path, top_level_only: bool = False) -> set[str]:
-    """The packages that a module imports, ours by their room."""
-    room = path.relative_to(ROOT).parts[0]
-    depth = len(path.relative_to(ROOT).parts) - 1
-    tree = ast.parse(path.read_text("utf-8"))
-    checking = {id(n) for i in ast.walk(tree) if isinstance(i, ast.If) and "TYPE_CHECKING" in ast.dump(i.test)
-                for n in ast.walk(i)}  # fmt: skip
-    found = set()
-    for node in tree.body if top_level_only else ast.walk(tree):
-        if id(node) in checking:
-            continue
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            if node.level == 0:
-                found.add(node.module or "")
-            elif node.level > depth:
-                found |= {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
-            else:
-                found.add(room)
-    return {name.removeprefix("mks.").split(".")[0] for name in found}
+type ModuleName = tuple[str, ...]
 
 
 def modules(room: str) -> list[Path]:
@@ -44,27 +24,107 @@ def modules(room: str) -> list[Path]:
     return sorted((ROOT / room).rglob("*.py"))
 
 
-@pytest.mark.parametrize("room", ALLOWED)
-def test_no_room_looks_up(room: str) -> None:
-    """A module imports its own room and those below."""
-    assert modules(room)
-    for path in modules(room):
-        above = imported(path) & (set(ALLOWED) - ALLOWED[room] - {room})
-        assert not above, f"{path.name} imports {above}"
+def folders() -> list[Path]:
+    """All packages."""
+    return [path.parent for room in ROOMS for path in modules(room) if path.name == "__init__.py"]
+
+
+def name_of(path: Path) -> ModuleName:
+    """A module's folders and name, from the root on; a package's end with `__init__`."""
+    return path.relative_to(ROOT).with_suffix("").parts
+
+
+def imports(path: Path) -> Iterator[ModuleName]:
+    """Modules of ours that one imports, wherever it does: for types only, or late, too."""
+    folder = name_of(path)[:-1]
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            start = (*folder[: len(folder) - node.level + 1], *(node.module.split(".") if node.module else ()))
+            for alias in node.names:
+                full = ROOT.joinpath(*start, alias.name)
+                yield (*start, alias.name) if full.with_suffix(".py").exists() or full.is_dir() else start
+
+
+def stated(folder: Path) -> list[str]:
+    """What a folder holds, in the order that its `__init__` states."""
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8"))) or ""
+    found = re.search(r"Order of imports: ([^.]*)\.", text)
+    return re.findall(r"`(\w+)`", found[1]) if found else []
+
+
+def children(folder: Path) -> set[str]:
+    """The modules and packages of a folder."""
+    inner = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    return inner | {path.parent.name for path in folder.glob("*/__init__.py")}
+
+
+def upward() -> Iterator[str]:
+    """Imports that do not go down in the order of the folder where both ends' ways part."""
+    orders = {folder.relative_to(ROOT).parts: stated(folder) for folder in folders()} | {(): list(ROOMS)}
+    for room in ROOMS:
+        for path in modules(room):
+            ours = name_of(path)
+            for theirs in imports(path):
+                depth = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+                order = orders.get(ours[:depth]) if depth is not None else None
+                if not order or ours[depth] == "__init__":
+                    continue
+                if order.index(theirs[depth]) >= order.index(ours[depth]):
+                    yield f"{'/'.join(ours)} imports {'/'.join(theirs)}"
+
+
+def test_imports_go_down() -> None:
+    """Nothing is imported that stands behind, anywhere: so there are no cycles."""
+    assert list(upward()) == []
+
+
+@pytest.mark.parametrize("folder", [folder for folder in folders() if folder.name != "ops"],
+                         ids=lambda path: str(path.relative_to(ROOT)))  # fmt: skip
+def test_every_module_has_its_place(folder: Path) -> None:
+    """`__init__` names everything that the folder holds, once; and it is not too much."""
+    assert sorted(stated(folder)) == sorted(children(folder))
+    assert len(children(folder)) <= MOST
+
+
+def test_modules_are_short() -> None:
+    """A module fits into a head."""
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines())
+               for room in ROOMS for path in modules(room)}  # fmt: skip
+    assert {name for name, lines in lengths.items() if lines > LONGEST} <= LONG
+
+
+def top_level(path: Path) -> set[str]:
+    """Packages that are not ours and that importing a module imports, but for types."""
+    tree = ast.parse(path.read_text("utf-8"))
+    found = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(node.module or "")
+    return {name.split(".")[0] for name in found}
 
 
 @pytest.mark.parametrize("room", LATE)
 def test_heavy_packages_come_late(room: str) -> None:
     """The checker starts without JAX, rich or numpy."""
     for path in modules(room):
-        heavy = imported(path, top_level_only=True) & LATE[room]
+        heavy = top_level(path) & LATE[room]
         assert not heavy, f"{path.name} imports {heavy} when it is imported"
 
 
 def test_the_rule_can_say_no(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module of the language that reaches for the server, or for JAX, is seen."""
-    bad = tmp_path / "dsl" / "bad.py"
-    bad.parent.mkdir()
-    bad.write_text("import jax\nfrom ..server import engine\n")
+    """A module of the language that reaches for the server, or for JAX, or for one behind it, is seen."""
+    for name, text in {
+        "dsl/__init__.py": '"""Order of imports: `good`, `bad`."""',
+        "dsl/good.py": "from .bad import x",
+        "dsl/bad.py": "import jax\n\ndef f():\n    from ..server import engine\n",
+        "server/__init__.py": "",
+        "server/engine.py": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
     monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
-    assert imported(bad) == {"jax", "server"}
+
+    assert list(upward()) == ["dsl/bad imports server/engine", "dsl/good imports dsl/bad"]
+    assert top_level(tmp_path / "dsl" / "bad.py") == {"jax"}

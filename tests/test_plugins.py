@@ -101,7 +101,7 @@ def run(site: Path | None, code: str) -> str:
 
 CHECK = """
 import json
-from mks.dsl.compile import check_source
+from mks.dsl.frontend import check_source
 from mks.dsl.source import Source
 found = check_source(Source("tiny.mks", %r))
 print(json.dumps([d.code for d in found.diagnostics]))
@@ -117,7 +117,7 @@ def test_an_op_of_another_package_checks(site: Path) -> None:
 RUN = """
 import numpy as np
 from mks.backends.reference.decoder import ReferenceDecoder
-from mks.dsl.compile import check_source
+from mks.dsl.frontend import check_source
 from mks.models.library import find_definition
 source, _ = find_definition("tiny")
 found = check_source(source)

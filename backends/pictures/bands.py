@@ -8,7 +8,7 @@ from collections.abc import Callable
 from attrs import field, frozen
 
 from ...dsl.program import ir as p
-from ...dsl.program.bill import Bill, Line
+from ...dsl.program.analysis.memory import Bill, Line
 from ..timeline.summary import Prediction
 from .lanes import Spans, joined
 from .windows import places

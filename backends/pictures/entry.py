@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from ...dsl.program import ir as p
-from ..pallas.kept import kept
+from ..pallas.cycles.bundle_cache import kept
 from ..timeline.summary import Prediction, predict
 from . import perfetto
 from .memory import memory

@@ -9,7 +9,7 @@ from attrs import define
 
 from ...dsl.model import ir as m
 from ...dsl.program import ir as p
-from ...dsl.program.reads import runs
+from ...dsl.program.analysis.traffic import runs
 from ...dsl.source import Source, Span
 from ..timeline.actions import Where
 from ..timeline.summary import Prediction
@@ -84,7 +84,7 @@ def _computed(program: p.Program, ops: tuple[p.Op, ...], place: str) -> Iterator
     """Statements by place and what they compute."""
     for op in ops:
         match op:
-            case p.Layers():
+            case p.LayerLoop():
                 for choice in op.choices:
                     for part, body in choice.bodies:
                         yield from _computed(program, body, part)
@@ -98,9 +98,9 @@ def _computed(program: p.Program, ops: tuple[p.Op, ...], place: str) -> Iterator
                 yield (place, "attend"), op.call.span
             case p.Route():
                 yield (place, "route"), op.call.span
-            case p.Turns():
+            case p.RopeTables():
                 yield (place, "turns"), op.call.span
-            case p.Greedy():
+            case p.Argmax():
                 span = program.buffers[program.views[op.logits].buffer].span
                 if span is not None:
                     yield (place, "argmax"), span

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import sqrt
 
-from ...dsl.program.bill import Bill, Line, bill, mib
+from ...dsl.program.analysis.memory import Bill, Line, bill, mib
 from ..timeline.summary import Prediction
 from . import svg
 from .bands import Band, bands

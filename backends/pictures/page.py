@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from ...dsl.program.bill import Bill, Line, bill, gib, mib
-from ...dsl.program.record import collectives
+from ...dsl.program.analysis.memory import Bill, Line, bill, gib, mib
+from ...dsl.program.print.json import collectives
 from ...dsl.source import Source
 from ..timeline.summary import Prediction
 from . import svg

@@ -1,4 +1,10 @@
-"""The reference backend: a Model as plain JAX."""
+"""The reference backend: a Model as plain JAX.
+
+In: a Model's Instance and weights. Out: `ReferenceDecoder`; `forward` for all logits of a prompt.
+
+Order of imports: `caches`, `layers`, `passes`, `rounding`, `ops`, `compilation`, `states`, `keeping`, `sequences`,
+`weights`, `frame`, `loading`, `evaluate`, `step`, `parts`, `widths`, `decoder`.
+"""
 
 from .compilation import keep_compiled
 from .decoder import ReferenceDecoder, forward

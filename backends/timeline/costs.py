@@ -11,11 +11,11 @@ from math import prod
 from ...dsl.model import ir as m
 from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
-from ...dsl.program.exchange import Exchange
-from ...dsl.program.expert_layout import ExpertProduct
-from ...dsl.program.reads import chosen_once
-from ...dsl.program.tiles import ROW_BYTES
-from .figures import TILE, Machine
+from ...dsl.program.analysis.traffic import chosen_once
+from ...dsl.program.layout.collective_plan import CollectivePlan
+from ...dsl.program.layout.expert_layout import ExpertProduct
+from ...dsl.program.layout.tiling import ROW_BYTES
+from .machine_model import TILE, Machine
 
 SUBLANES, LANES = 8, 128
 START, WAIT, BRANCH = 5.0, 1.5, 25.0  # bundles: a transfer's descriptor, a semaphore, a layer's choice of a part
@@ -72,7 +72,7 @@ def expert_sum(shape: tuple[int, ...]) -> float:
     return 20 + 0.5 * registers(shape)
 
 
-def chosen_dot(bank: p.Bank, number: int, program: p.Program, machine: Machine) -> float:
+def chosen_dot(bank: p.ExpertPool, number: int, program: p.Program, machine: Machine) -> float:
     """The same as kernels do it: an expert that a single row chose is multiplied for that one alone."""
     product = bank.layout.products[number]
     every = expert_dot(product, program.rows, machine)
@@ -114,7 +114,7 @@ def _mix(node: m.Call, shape: tuple[int, ...], program: p.Program, layer: int | 
     return _MIXED * registers(row) + count * (_BANK + _BANK_REGISTER * registers(row))
 
 
-def route(program: p.Program, bank: p.Bank) -> float:
+def route(program: p.Program, bank: p.ExpertPool) -> float:
     """The choice of experts by ranks, and the list of this core's."""
     return _ROUTE + _ROUTE_ROW * program.rows + bank.count / 32
 
@@ -149,13 +149,13 @@ def attend_row(program: p.Program) -> float:
     return _ATTEND + _ATTEND_ROW * program.rows
 
 
-def send(made: Exchange, phase: int = 0) -> float:
+def send(made: CollectivePlan, phase: int = 0) -> float:
     """What is sent is stored as it travels, and each message started."""
     stored = registers((made.rows, made.width)) * (made.cores * _HOME if made.kind == "merge" else 1)
     return 20 + stored + START * made.phases[phase].peers
 
 
-def between(made: Exchange) -> float:
+def between(made: CollectivePlan) -> float:
     """Of a phase that has come: its parts are added up or joined, and the next messages started."""
     if made.kind == "merge":
         return 30 + registers((made.rows, made.width)) * made.cores * _MERGED

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from attrs import frozen
 
 from ...dsl.program import ir as p
-from ..pallas.bundles import Bundles
-from ..pallas.places import LAYERS, expert_scope, part_scope, tiles_scope
+from ..pallas.cycles.bundles import Bundles
+from ..pallas.emit.scopes import LAYERS, expert_scope, part_scope, tiles_scope
 
 # A place and the loop in it whose length is not the Program's: over a cache's `tiles`, over `experts`, or none.
 type Group = tuple[str, str]
@@ -37,7 +37,7 @@ def group(place: str, loop: str, always: frozenset[str]) -> Group:
 
 def always(program: p.Program) -> frozenset[str]:
     """The parts that every layer runs, so that no branch chooses them."""
-    choices = [choice for op in program.body if isinstance(op, p.Layers) for choice in op.choices]
+    choices = [choice for op in program.body if isinstance(op, p.LayerLoop) for choice in op.choices]
     return frozenset(choice.bodies[0][0] for choice in choices if program.unconditional(choice))
 
 
@@ -78,7 +78,7 @@ def _counted(program: p.Program, found: Bundles) -> dict[Group, float]:
 def _groups(program: p.Program) -> Iterator[tuple[str, Group]]:
     """By the name of a region."""
     yield LAYERS, (LAYERS, "")
-    for layers in (op for op in program.body if isinstance(op, p.Layers)):
+    for layers in (op for op in program.body if isinstance(op, p.LayerLoop)):
         for choice in layers.choices:
             for part, body in choice.bodies:
                 yield part_scope(part), (part, "")

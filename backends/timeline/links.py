@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import prod
 
 from ...dsl.program import ir as p
-from ...dsl.program.exchange import Exchange, Phase
-from ...dsl.program.work import collective
+from ...dsl.program.ir.scratch import collective
+from ...dsl.program.layout.collective_plan import CollectivePlan, Phase
 from ...dsl.schedule.ir import Schedule
-from .figures import Machine
+from .machine_model import Machine
 
 
 def phase_seconds(phase: Phase, group: tuple[int, ...], machine: Machine) -> float:
@@ -51,8 +51,8 @@ def chips(schedule: Schedule, axes: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(box)
 
 
-def phases(program: p.Program, exchange: p.Exchange, machine: Machine) -> tuple[float, ...]:
+def phases(program: p.Program, exchange: p.Collective, machine: Machine) -> tuple[float, ...]:
     """The seconds of each phase of one of a Program's collectives."""
-    made: Exchange = collective(program, exchange)
+    made: CollectivePlan = collective(program, exchange)
     group = chips(program.schedule, exchange.axes)
     return tuple(phase_seconds(phase, group, machine) for phase in made.phases)

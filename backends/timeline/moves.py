@@ -12,10 +12,10 @@ from ...dsl.diagnostics import MksError
 from ...dsl.model.facts import STEP
 from ...dsl.model.instance import Instance
 from ...dsl.program import ir as p
-from ...dsl.program.bill import bill
-from ...dsl.program.build import DIRECT
-from ...dsl.program.lower import lower
-from ...dsl.program.tiles import ROW_BYTES
+from ...dsl.program.analysis.memory import bill
+from ...dsl.program.layout.tiling import ROW_BYTES
+from ...dsl.program.lower.build import DIRECT
+from ...dsl.program.lower.lower import lower
 from ...dsl.schedule.blocks import longest_tile
 from ...dsl.schedule.ir import Fetch, Group, Point, Prefetch, Reduce, Schedule, Stream
 

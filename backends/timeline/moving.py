@@ -7,10 +7,10 @@ from math import prod
 
 from ...dsl.model import ir as m
 from ...dsl.program import ir as p
-from ...dsl.program.reads import array_bytes, fetched, kept_after
-from ...dsl.program.tiles import ROW_BYTES
+from ...dsl.program.analysis.traffic import array_bytes, fetched, kept_after
+from ...dsl.program.layout.tiling import ROW_BYTES
 from ...dsl.schedule.blocks import most
-from ...dsl.schedule.targets import BYTES
+from ...dsl.targets.targets import BYTES
 from . import costs
 from .actions import Action, Await, Issue, Where
 from .state import State
@@ -39,28 +39,28 @@ def tape(op: p.Start | p.Wait, state: State) -> Iterator[Action]:
     yield state.run(costs.WAIT * len(op.rows), f"wait {name}")
 
 
-def copy(op: p.Load | p.Loaded | p.Save | p.Saved, state: State) -> Iterator[Action]:
+def copy(op: p.CopyStart | p.CopyWait | p.StoreStart | p.StoreWait, state: State) -> Iterator[Action]:
     program, held = state.program, state.program.copies[op.copy]
     index = state.index.get(held.part or "", 0)
     runs = held.part is None or (held.part == state.place and not getattr(op, "ahead", False))
-    if isinstance(op, p.Load | p.Saved) and not runs:
+    if isinstance(op, p.CopyStart | p.StoreWait) and not runs:
         index, runs = _next(held, op.ahead, state)
     array = program.arrays.get(held.name) or program.outputs[held.name]
     size = prod(array.shape[1:]) * BYTES[array.dtype]
-    if isinstance(op, p.Load) and array.kind == "state":
+    if isinstance(op, p.CopyStart) and array.kind == "state":
         size //= kept_after(program)
     key: object
     match op:
-        case p.Load() if runs:
+        case p.CopyStart() if runs:
             yield state.run(costs.START, f"load {held.name}")
             yield Issue(state.where(held.name), ("load", held.name, index), size, held.buffer)
-        case p.Loaded():
+        case p.CopyWait():
             yield Await(state.where(held.name), ("load", held.name, index), "copy")
-        case p.Save():
+        case p.StoreStart():
             yield state.run(costs.START, f"save {held.name}")
             state.saves["save " + held.name, index] = None
             yield Issue(state.where(f"save {held.name}"), ("save", held.name, index), size, held.buffer)
-        case p.Saved():
+        case p.StoreWait():
             for key in [k for k in state.saves if k[0] == "save " + held.name and (
                     op.all_ or (runs and k[1] <= index - held.slots))]:  # fmt: skip
                 del state.saves[key]

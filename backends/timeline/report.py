@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...dsl.program import ir as p
-from ..pallas.kept import kept
+from ..pallas.cycles.bundle_cache import kept
 from .summary import predict
 from .words import record, words
 

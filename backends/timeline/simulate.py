@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from attrs import define, field, frozen
 
 from .actions import Action, Await, Collect, Issue, Post, Run, Where
-from .figures import Machine
+from .machine_model import Machine
 
 
 @frozen

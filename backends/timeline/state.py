@@ -10,7 +10,7 @@ from attrs import define, field
 from ...dsl.program import ir as p
 from .actions import Run, Where
 from .counted import Group, always, group
-from .figures import Machine
+from .machine_model import Machine
 
 
 @define

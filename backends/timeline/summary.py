@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from attrs import evolve, frozen
 
 from ...dsl.program import ir as p
-from ..pallas.bundles import Bundles
+from ..pallas.cycles.bundles import Bundles
 from .actions import Action, Await, Collect
 from .counted import Counted
-from .figures import Machine, machine
+from .machine_model import Machine, machine
 from .simulate import Span, Trace, simulate
 from .unroll import count, unroll
 

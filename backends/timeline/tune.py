@@ -9,10 +9,10 @@ from attrs import frozen
 
 from ...dsl.model.instance import Instance
 from ...dsl.program import ir as p
-from ...dsl.program.proof import prove
-from ...dsl.report.capacity import lower_fitting
+from ...dsl.program.analysis.capacity import lower_fitting
+from ...dsl.program.verify.prove import prove
 from ...dsl.schedule.ir import Schedule
-from .figures import machine
+from .machine_model import machine
 from .moves import Move, choices, fitting
 from .simulate import simulate
 from .unroll import unroll

@@ -8,14 +8,14 @@ from math import prod
 from ...dsl.model import ir as m
 from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
-from ...dsl.program.work import collective
-from ...dsl.schedule.targets import BYTES
-from ..pallas.bundles import Bundles
+from ...dsl.program.ir.scratch import collective
+from ...dsl.targets.targets import BYTES
+from ..pallas.cycles.bundles import Bundles
 from . import costs, moving
 from .actions import Action, Await, Collect, Issue, Post
 from .counted import Counted, compared
-from .figures import Machine
 from .links import phases
+from .machine_model import Machine
 from .state import State
 
 
@@ -48,14 +48,14 @@ def _all(state: State) -> Iterator[Action]:
 def _ops(ops: tuple[p.Op, ...], state: State) -> Iterator[Action]:
     for op in ops:
         match op:
-            case p.Layers():
+            case p.LayerLoop():
                 yield from _layers(op, state)
             case p.Repeat():
                 for _ in range(op.count):
                     yield from _ops(op.body, state)
             case p.Start() | p.Wait():
                 yield from moving.tape(op, state)
-            case p.Load() | p.Loaded() | p.Save() | p.Saved():
+            case p.CopyStart() | p.CopyWait() | p.StoreStart() | p.StoreWait():
                 yield from moving.copy(op, state)
             case p.StartTiles() | p.Attend():
                 yield from moving.tiles(op, state)
@@ -67,7 +67,7 @@ def _ops(ops: tuple[p.Op, ...], state: State) -> Iterator[Action]:
                 yield from _other(op, state)
 
 
-def _layers(op: p.Layers, state: State) -> Iterator[Action]:
+def _layers(op: p.LayerLoop, state: State) -> Iterator[Action]:
     parts = state.program.layer_parts
     for layer in range(op.start, op.stop):
         state.layer = layer
@@ -81,7 +81,7 @@ def _layers(op: p.Layers, state: State) -> Iterator[Action]:
     state.place, state.layer = "step", None
 
 
-def _position(parts: tuple[str, ...], part: str, op: p.Layers) -> int:
+def _position(parts: tuple[str, ...], part: str, op: p.LayerLoop) -> int:
     """Which choice runs a part: the only one that has it, or as many as ran before it."""
     having = [choice.position for choice in op.choices if part in {name for name, _ in choice.bodies}]
     return having[0] if len(having) == 1 else parts.index(part)
@@ -112,11 +112,11 @@ def _other(op: p.Op, state: State) -> Iterator[Action]:
             yield state.run(_computed(op, state), op.outputs[0])
         case p.Put():
             yield state.run(_computed(op, state), op.buffer)
-        case p.Turns():
+        case p.RopeTables():
             yield state.run(200, "turns")
         case p.Lookup():
             yield from moving.look_up(op, state)
-        case p.Greedy():
+        case p.Argmax():
             yield state.run(costs.greedy(program, op.logits), "argmax")
             if op.exchange is not None:
                 exchange = program.exchanges[op.exchange]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...dsl.program.words import table
+from ...dsl.program.print.text import table
 from .counted import Counted
-from .figures import sources
+from .machine_model import sources
 from .summary import Prediction, Share, Stall
 
 _MOST = 12

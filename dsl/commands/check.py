@@ -20,9 +20,9 @@ from .sizes import add_sizes
 from .tensors import compared
 
 if TYPE_CHECKING:
-    from ..compile import Definition
+    from ..frontend import Definition
     from ..model.instance import Instance
-    from ..program.lowered import Lowered
+    from ..program.lower.passes import Lowered
     from ..schedule.ir import Schedule
 
 FINDERS = "mks.finders"
@@ -140,7 +140,7 @@ def examine(source: Source, args: argparse.Namespace, answer: Answer) -> None:
     made = resolved(source, args, answer.found)
     if made is None:
         return
-    from ..program.effects import check_program
+    from ..program.analysis.check_program import check_program
 
     definition, instances = made
     for key in definition.own_schedules:
@@ -167,7 +167,7 @@ def examine(source: Source, args: argparse.Namespace, answer: Answer) -> None:
 def resolved(source: Source, args: argparse.Namespace, found: list[Diagnostic]) -> (
         tuple[Definition, dict[str, Instance]] | None):  # fmt: skip
     """A definition and its models at the sizes asked for; nothing where the config cannot be read."""
-    from ..compile import check_source
+    from ..frontend import check_source
 
     config = read_config(args.config or args.checkpoint / "config.json") if args.config or args.checkpoint else None
     definition = check_source(source)
@@ -192,8 +192,8 @@ def _resize(
     found: list[Diagnostic],
 ) -> None:
     """Replace an instance by one at the sizes asked for; none where they do not fit."""
+    from ..model.check_instance import check_instance
     from ..model.instantiate import instantiate
-    from ..model.proofs import check_instance
 
     model = instances.pop(name).model
     made, wrong = instantiate(model, config=config, overrides=args.size, adopt=args.adopt, working=working,
@@ -214,8 +214,8 @@ def _inapplicable(schedule: Schedule, why: list[str], answer: Answer) -> None:
 
 def _report(schedule: Schedule, instance: Instance, answer: Answer, compile_: bool) -> Lowered:
     """A schedule's figures; its Programs."""
-    from ..program.lowered import lower_all
-    from ..report import report
+    from ..program.analysis import report
+    from ..program.lower.passes import lower_all
 
     lowered, measured = lower_all(schedule, instance), None
     if compile_:
@@ -241,7 +241,7 @@ def _unsharded(
 ) -> None:
     """What the models need of one core of a target that no schedule of theirs is for."""
     from ..schedule.ir import bare
-    from ..schedule.targets import targets
+    from ..targets.targets import targets
 
     if target not in targets:
         helps = did_you_mean(target, targets)

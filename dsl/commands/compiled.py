@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..diagnostics import Diagnostic, Label, MksError
-from ..program.bill import BAND, Bill, bill, mib
-from ..program.lowered import Lowered
+from ..program.analysis.memory import BAND, Bill, bill, mib
+from ..program.lower.passes import Lowered
 from ..schedule.ir import Pass, Schedule
 
 GROUP = "mks.compilers"

@@ -15,7 +15,7 @@ from .check import given, misfits, none_chosen, parsed, resolved
 from .pictures import add_pictures, asked, write
 
 if TYPE_CHECKING:
-    from ..compile import Definition
+    from ..frontend import Definition
     from ..model.instance import Instance
     from ..program.ir import Program
     from ..schedule.ir import Pass, Schedule
@@ -91,10 +91,10 @@ def plan(args: argparse.Namespace) -> int:
 
 def _as_written(program: Program, data: bool) -> Any:
     if data:
-        from ..program.record import record
+        from ..program.print.json import record
 
         return record(program)
-    from ..program.words import words
+    from ..program.print.text import words
 
     return words(program)
 
@@ -116,9 +116,9 @@ def lowered(
     definition: Definition, instances: dict[str, Instance], args: argparse.Namespace, found: list[Diagnostic]
 ) -> list[Program]:
     """A Program for each schedule and number of rows that is asked for; `found` grows by what stands in the way."""
-    from ..program.effects import idle_lines
-    from ..program.lower import lower
-    from ..program.proof import prove_all
+    from ..program.analysis.check_program import idle_lines
+    from ..program.lower.lower import lower
+    from ..program.verify.prove import prove_all
 
     programs: list[Program] = []
     chosen = False

@@ -1,1 +1,7 @@
-"""A language server: what the checker knows, shown while a definition is written."""
+"""A language server: what the checker knows, shown while a definition is written.
+
+In: an editor's messages. Out: diagnostics, hovers, completions, outlines.
+
+Order of imports: `figures`, `names`, `outline`, `positions`, `scheduled`, `places`, `analysis`, `complete`,
+`convert`, `files`, `hover`, `server`.
+"""

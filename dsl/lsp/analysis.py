@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-from ..compile import Definition, Reader, check_source
 from ..diagnostics import Diagnostic, Sink, told
+from ..frontend import Definition, Reader, check_source
 from ..model.instance import Instance
 from ..program import ir as p
-from ..program.effects import check_program
-from ..program.lowered import Lowered, lower_all
+from ..program.analysis.check_program import check_program
+from ..program.analysis.report import ScheduleReport, report
+from ..program.lower.passes import Lowered, lower_all
 from ..records import frozen
-from ..report.report import ScheduleReport, report
 from ..schedule.ir import Schedule
 from ..source import Source
 from ..text.files import read_source

@@ -9,7 +9,7 @@ from ..model.ops import find
 from ..model.ops import known as ops
 from ..model.scope import RESERVED
 from ..records import frozen
-from ..schedule.targets import targets
+from ..targets.targets import targets
 from ..text.forms import BLOCKS, FORMS, WORDS
 from ..text.scan import Piece, is_lambda, pieces
 from .analysis import Analysis

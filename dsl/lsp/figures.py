@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from ..model import ir as m
 from ..program import ir as p
-from ..program.bill import gib, mib
-from ..program.reads import array_bytes, fetched, tapes
-from ..program.record import collectives
-from ..program.tiles import ROW_BYTES
-from ..program.words import number
-from ..report.report import ScheduleReport
+from ..program.analysis.memory import gib, mib
+from ..program.analysis.report import ScheduleReport
+from ..program.analysis.traffic import array_bytes, fetched, tapes
+from ..program.layout.tiling import ROW_BYTES
+from ..program.print.json import collectives
+from ..program.print.text import number
 from ..schedule.blocks import BLOCK, most
 from ..schedule.ir import Schedule
 from ..schedule.shares import Shares

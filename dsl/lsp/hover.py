@@ -10,8 +10,8 @@ from ..model.expressions import walk
 from ..model.instance import Instance
 from ..model.ops import find
 from ..model.shapes import show
-from ..program.words import number
-from ..report.report import as_text
+from ..program.analysis.report import as_text
+from ..program.print.text import number
 from ..schedule.shares import Shares
 from ..source import Span
 from ..text import syntax as s

@@ -1,4 +1,4 @@
-"""How many bytes a codec takes. What the bytes mean is `mks.models.codecs`."""
+"""How many bytes a codec takes. What the bytes mean is `mks.models.checkpoint.codecs`."""
 
 from __future__ import annotations
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..diagnostics import Label
 from ..model import ir as m
 from ..model.expressions import walk
 from ..text import syntax as s
+from .context import Draft
 from .ir import Form, Gather, Group, Overlap, Reduce
 from .options import options, word
-
-if TYPE_CHECKING:
-    from .resolve import Draft
 
 KINDS = ("direct", "scatter_gather", "two_level", "scatter")
 WIRES = ("bf16", "f32")

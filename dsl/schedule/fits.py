@@ -6,9 +6,9 @@ from collections import Counter
 
 from ..diagnostics import Label, Sink
 from ..model import ir as m
+from ..model.check_instance import shared_heads
 from ..model.facts import Facts
 from ..model.instance import Instance
-from ..model.proofs import shared_heads
 from ..model.shapes import Poly, show
 from ..source import Span
 from .ir import Schedule, Shard, Split

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..model import ir as m
 from ..records import frozen
 from ..source import Span
-from .targets import Target
+from ..targets.targets import Target
 
 
 @frozen(repr=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..diagnostics import Label, did_you_mean
 from ..model.facts import same_operand
@@ -11,11 +11,9 @@ from ..records import frozen
 from ..source import Span
 from ..text import syntax as s
 from . import collectives, storing
+from .context import Draft
 from .ir import Fetch, Form, Gather, Group, Overlap, Point, Prefetch, Reduce, Store, Stream
 from .options import BYTES, count, options
-
-if TYPE_CHECKING:
-    from .resolve import Draft
 
 
 @frozen

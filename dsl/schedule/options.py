@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..diagnostics import Label, did_you_mean
 from ..text import syntax as s
-
-if TYPE_CHECKING:
-    from .resolve import Draft
+from .context import Draft
 
 BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 

@@ -4,77 +4,18 @@ from __future__ import annotations
 
 from math import isqrt, prod
 
-from attrs import field
-
 from ..diagnostics import Label, Sink, did_you_mean
 from ..model import ir as m
 from ..model.facts import Facts
-from ..records import define
 from ..source import Span
+from ..targets.targets import Target, targets
 from ..text import syntax as s
 from . import movement
 from .blocks import STEP, longest_tile
+from .context import Draft
 from .ir import Schedule, Shard, Split
-from .targets import Target, targets
 
 LARGEST_ROWS = 8
-
-
-@define
-class Draft:
-    """A schedule while it is read; `facts` of its model answer what names stand for."""
-
-    sink: Sink
-    model: m.Model
-    facts: Facts
-    mesh: dict[str, int] = field(factory=dict)
-    shards: dict[str, Shard] = field(factory=dict)
-    splits: dict[str, Split] = field(factory=dict)
-    seen: dict[str, Span] = field(factory=dict)
-
-    def once(self, key: str, span: Span) -> bool:
-        """Whether a statement of its kind is the first; a second is an error."""
-        if key in self.seen:
-            self.sink.report("E202", f"`{key}` is said twice", span, others=(Label(self.seen[key], "first here"),))
-            return False
-        self.seen[key] = span
-        return True
-
-    def axes(self, names: tuple[s.Name, ...]) -> tuple[str, ...]:
-        """Mesh axes by name, each once."""
-        known = []
-        for name in names:
-            if name.text not in self.mesh:
-                self.sink.report("E203", f"the mesh has no axis `{name.text}`", name.span,
-                                 helps=did_you_mean(name.text, self.mesh))  # fmt: skip
-            elif name.text in known:
-                self.sink.report("E203", f"axis `{name.text}` is named twice", name.span)
-            else:
-                known.append(name.text)
-        return tuple(known)
-
-    def weight(self, name: s.Name, place: str | None = None) -> str | None:
-        """A weight's qualified name: `part.w`, `step.w`, or, on a line of `place`, just `w`."""
-        text = name.text
-        candidates = [text] if place is None else [f"{place}.{text}", text]
-        head, _, tail = text.partition(".")
-        if head in self.facts.bodies and head not in self.model.parts:
-            candidates.append(tail)
-        for candidate in candidates:
-            if candidate in self.model.weights:
-                return candidate
-        known = {w.removeprefix(f"{place}.") for w in self.model.weights}
-        self.sink.report("E204", f"unknown weight `{text}`", name.span, helps=did_you_mean(text, known))
-        return None
-
-    def value(self, name: s.Name) -> str | None:
-        """A named value `place.name` that exists."""
-        if name.text in self.facts.values:
-            return name.text
-        self.sink.report("E204", f"unknown value `{name.text}`", name.span,
-                         notes=("values are named by the part or step that sets them, `attention.h`",),
-                         helps=did_you_mean(name.text, self.facts.values))  # fmt: skip
-        return None
 
 
 def resolve_schedule(declared: s.Schedule, model: m.Model, sink: Sink) -> Schedule | None:

@@ -13,10 +13,10 @@ from ..model.facts import Facts
 from ..model.instance import Instance
 from ..model.shapes import Atom, Poly, Shape
 from ..records import frozen
+from ..targets.targets import BYTES
 from .blocks import most
-from .columns import Columns
 from .ir import Schedule
-from .targets import BYTES
+from .reduce_scatter import Columns
 
 
 @frozen(slots=False)

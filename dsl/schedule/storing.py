@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..model import ir as m
 from ..model.declarations import FIXED_GROUPS
 from ..model.declarations import codec as resolve_codec
 from ..model.scope import Scope, Stop, World
 from ..text import syntax as s
+from .context import Draft
 from .ir import Store
-
-if TYPE_CHECKING:
-    from .resolve import Draft
 
 _GROUP = FIXED_GROUPS["mxfp4"]
 

@@ -8,7 +8,7 @@ from attrs import field
 
 from ..records import define, frozen
 from ..source import Source
-from .parse import comments, grammar
+from .parser import comments, grammar
 
 
 @frozen

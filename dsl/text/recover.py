@@ -15,7 +15,7 @@ from .cut import Body, Cut, Statement, Trust, cut
 from .forms import BLOCKS, PLACES, WORDS, near
 from .limits import DEEPEST_BLOCK, Refused
 from .mistakes import Broken, Failure, diagnose, misplaced, refused
-from .parse import comments, parse_as, version_problems
+from .parser import comments, parse_as, version_problems
 from .scan import Piece, pieces
 
 # The field of a block's node that holds what stands between its braces.

@@ -18,13 +18,13 @@ from starlette.types import ASGIApp
 
 from ...dsl.version import version
 from ..engine.engine import Health
-from .edge import Edge, Keys, error_response, record_of, request_id
-from .errors import ApiError, failed, loading, not_found
-from .journal import all_of
-from .jsonwrite import dump_large
+from ..http.access_log import all_of
+from ..http.edge import Edge, Keys, error_response, record_of, request_id
+from ..http.errors import ApiError, failed, loading, not_found
+from ..http.jsonwrite import JsonResponse, RawJson, dump_large
 from .metrics import Metrics
 from .page import page
-from .respond import ClientGone, EventStream, JsonResponse, RawJson, whole_response
+from .respond import ClientGone, EventStream, whole_response
 from .service import Service
 from .shapes import Shape
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.commands.find import CannotOpen
 from ...dsl.decoder import Decoder
-from ..commands.find import CannotOpen
+from ...models.text.files import TextFiles
+from ...models.text.tokenizer import end_ids, load_tokenizer
 from ..dialects.choice import dialect_of
 from ..engine.engine import Engine
 from ..engine.grammar import Grammars
-from ..text.files import TextFiles
+from ..http.errors import ApiError
 from ..text.template import load_template
-from ..text.tokenizer import end_ids, load_tokenizer
-from .errors import ApiError
 from .generation import Wakeups
 from .params import Rules, default_sampling
 from .service import Service

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ..text.memory import give_back
-from .errors import busy
-from .jsonbody import parse_body
+from ...models.text.memory import give_back
+from ..http.errors import busy
+from ..http.jsonbody import parse_body
 
 THREADS = 2
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
+from ...models.text.tokenizer import Tokenizer
 from ..dialects.channels import Kind, Message, Piece, fold
 from ..dialects.conversation import Conversation, Form, FormKind, Prompt
 from ..dialects.tools import read_tools
+from ..http.errors import bad_request
+from ..http.jsonbody import Fields
 from ..text.answer import Finish
-from ..text.tokenizer import Tokenizer
-from .errors import bad_request
 from .generation import Part, Plan
-from .jsonbody import Fields
 from .messages import read_messages
 from .params import MAX_ALTERNATIVES, Params, Rules, check_model, read_params
 from .reader import Reader

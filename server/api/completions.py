@@ -7,12 +7,12 @@ from typing import Any
 
 from attrs import field, frozen
 
+from ...models.text.tokenizer import Tokenizer
 from ..engine.scores import Scored
+from ..http.errors import bad_request, unsupported
+from ..http.jsonbody import Fields
 from ..text.stream import Utf8Stream
-from ..text.tokenizer import Tokenizer
-from .errors import bad_request, unsupported
 from .generation import Part, Plan
-from .jsonbody import Fields
 from .params import MAX_ALTERNATIVES, MAX_CHOICES, Params, Rules, check_ids, check_model, read_params
 from .shapes import CHUNKS, Envelope, Framing, Usage, prompt_logprobs, token_ids, token_name
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from attrs import field, frozen
 
 from ..engine.engine import Engine
-from ..engine.sampling import Sampling
+from ..engine.sampling_params import Sampling
 from ..engine.scores import Scored
 from ..engine.sequence import Running, Task
 from ..text.answer import Answer, Delta, Finish, Limits, PieceOf, merge

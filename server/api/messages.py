@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .errors import ApiError, bad_request
-from .jsonbody import Fields, parse_body
+from ..http.errors import ApiError, bad_request
+from ..http.jsonbody import Fields, parse_body
 
 MAX_MESSAGES = 4096
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from ..engine.sampling import Sampling
+from ..engine.sampling_params import Sampling
+from ..http.errors import bad_request, not_found, unsupported
+from ..http.jsonbody import Fields
 from ..text.answer import Limits
-from .errors import bad_request, not_found, unsupported
-from .jsonbody import Fields
 
 MAX_CHOICES = 128
 MAX_STOPS = 16

@@ -12,9 +12,9 @@ from starlette.types import Receive, Scope, Send
 
 from ..engine.engine import DeadlinePassed, EngineFailure, NotAccepting
 from ..engine.grammar import GrammarFailure
-from .errors import ApiError, bad_request, failed, stopping, too_slow
+from ..http.errors import ApiError, bad_request, failed, stopping, too_slow
+from ..http.jsonwrite import JsonResponse, RawJson, dump_large
 from .generation import Generation, Part, join
-from .jsonwrite import dump, dump_large
 from .shapes import Shape, Usage
 
 # Seconds without anything to send after which an open stream gets a comment.
@@ -26,22 +26,6 @@ MANY = 4096
 
 class ClientGone(Exception):
     """The client closed the connection before the answer was complete."""
-
-
-class JsonResponse(Response):
-    """A JSON body; what JSON has no word for is an error, not `NaN`."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        """Compact UTF-8."""
-        return dump(content)
-
-
-class RawJson(Response):
-    """JSON that is written already."""
-
-    media_type = "application/json"
 
 
 async def off_loop[T](tokens: int, work: Callable[[], T]) -> T:

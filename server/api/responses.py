@@ -8,11 +8,11 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
+from ...models.text.tokenizer import Tokenizer
 from ..dialects.conversation import Prompt
+from ..http.errors import ApiError
 from ..text.answer import Finish
-from ..text.tokenizer import Tokenizer
 from .content_scores import ContentScores
-from .errors import ApiError
 from .generation import Part, Plan
 from .params import Params, Rules
 from .reader import Reader

@@ -9,9 +9,9 @@ from attrs import evolve, field, frozen
 
 from ..dialects.conversation import Conversation
 from ..dialects.tools import read_tools
+from ..http.errors import ApiError, bad_request, unsupported
+from ..http.jsonbody import Fields
 from .chat import EFFORTS, effort_variables, read_form
-from .errors import ApiError, bad_request, unsupported
-from .jsonbody import Fields
 from .messages import MAX_MESSAGES, read_message
 from .params import MAX_ALTERNATIVES, Params, Rules, check_model, read_params
 

@@ -10,19 +10,19 @@ from typing import Any
 
 from attrs import field, frozen
 
+from ...models.text.tokenizer import Tokenizer, TooManyTokens
 from ..dialects.conversation import Conversation, Dialect, Encode, FormKind, Prompt
 from ..dialects.tools import Tools
 from ..engine.engine import Engine, NotAccepting, QueueFull
 from ..engine.grammar import Grammar, GrammarBusy, GrammarError, Grammars
-from ..engine.sampling import Sampling
+from ..engine.sampling_params import Sampling
+from ..http.errors import ApiError, bad_request, busy, overloaded, stopping
+from ..http.jsonbody import Fields
 from ..text.answer import Limits
-from ..text.tokenizer import Tokenizer, TooManyTokens
 from .builders import Builders
 from .chat import ChatRequest, ChatShape, read_chat, shape_chat
 from .completions import CompletionRequest, CompletionShape, read_completion
-from .errors import ApiError, bad_request, busy, overloaded, stopping
 from .generation import Generation, Plan, Wakeups
-from .jsonbody import Fields
 from .params import Params, Rules, check_ids, check_model
 from .respond import off_loop
 from .responses import ResponsesShape, shape_responses

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 from attrs import field, frozen
 
 from ...dsl.version import version
+from ...models.text.tokenizer import Tokenizer
 from ..engine.scores import Scored
+from ..http.errors import ApiError
+from ..http.jsonwrite import dump
 from ..text.answer import Delta
-from ..text.tokenizer import Tokenizer
-from .errors import ApiError
 from .generation import Part, Plan
-from .jsonwrite import dump
 from .params import Params
 
 # What made the answer: with the same seed another one may answer otherwise.

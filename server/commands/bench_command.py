@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+from ...backends.commands.find import CannotOpen
+from ...backends.commands.run_command import command_parser, guarded, itself
 from ...dsl.commands.argtypes import count, number
-from .find import CannotOpen
-from .guard import command_parser, guarded, itself
 
 _EXAMPLES = """\
 examples:
@@ -31,7 +31,7 @@ examples:
 def bench(argv: list[str]) -> int:
     """Measure a server, or compilers; the exit status: 0, 1 where any request failed, 2 for wrong usage."""
     if argv[:1] == ["compile"]:
-        from .bench_compile import bench_compile
+        from ...backends.commands.bench_compile import bench_compile
 
         return bench_compile(argv[1:])
     own, passed = _split(argv)

@@ -6,8 +6,10 @@ import argparse
 from functools import partial
 from pathlib import Path
 
+from ...backends.commands.run_command import command_parser, guarded
 from ...dsl.commands.argtypes import count, ids, number
-from .guard import command_parser, guarded
+from ..engine.sequence import NotFinite
+from ..http.errors import ApiError
 from .model_options import add_model, check_model
 from .serve_options import EXAMPLES, add_options
 
@@ -24,13 +26,13 @@ examples:
 
 def run(argv: list[str]) -> int:
     """Answer one prompt on the terminal; the exit status."""
-    return guarded(partial(_parse, _run_parser()), argv, _run)
+    return guarded(partial(_parse, _run_parser()), argv, _run, (ApiError, NotFinite))
 
 
 def serve(argv: list[str]) -> int:
     """Serve a model over HTTP until a signal; the exit status."""
     parser = add_options(_parser("serve", "Serve a model over an OpenAI-compatible HTTP API.", EXAMPLES))
-    return guarded(partial(_parse, parser), argv, _serve)
+    return guarded(partial(_parse, parser), argv, _serve, (ApiError,))
 
 
 def _run(args: argparse.Namespace) -> None:

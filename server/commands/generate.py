@@ -8,7 +8,7 @@ import numpy as np
 from attrs import field, frozen
 
 from ...dsl.decoder import Decoder
-from ..engine.sampling import Sampling
+from ..engine.sampling_params import Sampling
 from ..engine.scores import Scored
 from ..engine.sequence import Running, Task
 from ..text.answer import Answer, Delta, Limits, PieceOf, merge

@@ -11,19 +11,19 @@ from functools import partial
 
 import numpy as np
 
-from ..api.errors import ApiError
+from ...backends.commands.find import CannotOpen
+from ...backends.commands.load import Opened, open_model
+from ...backends.commands.terminal import warn
+from ...models.text.tokenizer import Tokenizer, end_ids, load_tokenizer
 from ..api.params import check_ids
 from ..dialects.choice import dialect_of
 from ..dialects.conversation import Conversation
-from ..engine.sampling import Sampling
+from ..engine.sampling_params import Sampling
+from ..http.errors import ApiError
 from ..text.answer import Limits
 from ..text.template import load_template
-from ..text.tokenizer import Tokenizer, end_ids, load_tokenizer
-from .find import CannotOpen
 from .generate import Generated, generate
-from .load import Opened, open_model
 from .model_options import opening
-from .terminal import warn
 
 # Contexts are rounded up to a multiple of this, so that a prompt of another length finds the same compiled program.
 ROUND = 256

@@ -16,16 +16,16 @@ from typing import TextIO
 
 import uvicorn
 
+from ...backends.commands.find import CannotOpen
+from ...backends.commands.load import Opened, open_model
+from ...backends.commands.terminal import warn
 from ..api.app import Holder, HttpOptions, build_app
 from ..api.build import build_service, check_decoder, check_template
-from ..api.edge import read_keys
-from ..api.http import GRACE, HttpServer, Tls, configure, listen
-from ..api.journal import Journal
 from ..api.metrics import Metrics
-from .find import CannotOpen
-from .load import Opened, open_model
+from ..http.access_log import Journal
+from ..http.edge import read_keys
+from ..http.serve import GRACE, HttpServer, Tls, configure, listen
 from .model_options import opening
-from .terminal import warn
 
 DEFAULT_ROWS, DEFAULT_CONTEXT = 4, 4096
 

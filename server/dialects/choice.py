@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...models.text.tokenizer import Tokenizer
 from ..text.template import ChatTemplate
-from ..text.tokenizer import Tokenizer
 from . import kimi_k3
 from .conversation import Dialect
 from .jinja_dialect import CallStyle, JinjaDialect

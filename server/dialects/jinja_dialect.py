@@ -9,15 +9,15 @@ from typing import Any
 
 from attrs import frozen
 
-from ..api.errors import bad_request
-from ..engine.grammar import json_rule, literal
+from ...models.text.tokenizer import Tokenizer
+from ..engine.grammar import MARKUP, json_rule, literal
+from ..http.errors import bad_request
 from ..text.template import ChatTemplate, TemplateFailure
-from ..text.tokenizer import Tokenizer
 from .calls_json import JsonCalls
 from .calls_xml import XmlCalls
 from .channels import Parser, Plain
 from .conversation import Conversation, Form, FormKind, Prompt, schemas
-from .tagged import CALL, CALLED, MARKUP, THINK, THOUGHT, TaggedParser
+from .tagged import CALL, CALLED, THINK, THOUGHT, TaggedParser
 from .tools import Tool, Tools
 from .xml_grammar import parts, rules
 

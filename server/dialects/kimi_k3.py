@@ -13,8 +13,8 @@ from typing import Any
 
 from attrs import frozen
 
-from ..api.errors import bad_request
-from ..text.tokenizer import Tokenizer, TooManyTokens
+from ...models.text.tokenizer import Tokenizer, TooManyTokens
+from ..http.errors import bad_request
 from .conversation import Conversation, Form, FormKind, Prompt
 from .kimi_k3_grammar import grammars
 from .kimi_k3_parser import MARKS, Channel, XtmlParser

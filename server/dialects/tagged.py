@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable
 from typing import Protocol
 
+from ..engine.grammar import MARKUP
 from .channels import Held, Kind, Piece, joined, partial
 
-THINK, THOUGHT = "<think>", "</think>"
-CALL, CALLED = "<tool_call>", "</tool_call>"
-MARKUP = (THINK, THOUGHT, CALL, CALLED)
+THINK, THOUGHT, CALL, CALLED = MARKUP
 
 
 class CallParser(Protocol):

@@ -8,8 +8,8 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from ..api.errors import bad_request
-from ..api.jsonbody import Fields
+from ..http.errors import bad_request
+from ..http.jsonbody import Fields
 from .relaxed import holdable, outline
 
 MAX_TOOLS = 512

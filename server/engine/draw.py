@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from .sampling_params import Sampling
 from .scores import largest
-
-if TYPE_CHECKING:
-    from .sampling import Sampling
 
 # So many of the likeliest tokens nearly always hold the nucleus; where they do not, tokens are put into bins by weight.
 NUCLEUS = (64, 1024)

@@ -17,11 +17,11 @@ from functools import partial
 import numpy as np
 
 from ...dsl.decoder import Decoder
+from .chunked_prefill import Reader
 from .observer import Observer
 from .prefix import PrefixStore
-from .reading import Reader
-from .seats import Seats
 from .sequence import Running, Task
+from .slots import Seats
 
 log = logging.getLogger(__name__)
 

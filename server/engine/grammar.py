@@ -21,8 +21,7 @@ import numpy as np
 from attrs import field, frozen
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
-from ..dialects.tagged import MARKUP
-from ..text.tokenizer import Tokenizer
+from ...models.text.tokenizer import Tokenizer
 from .grammar_worker import limits, trial
 
 # Characters of one grammar.
@@ -35,6 +34,9 @@ START_SECONDS = 30.0
 
 # Grammars kept for the next request that has the same.
 KEPT = 64
+
+# What dialects write round thoughts and calls; where these are single tokens, grammars say so.
+MARKUP = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 
 # Between the tokens of JSON: nothing, a space, or a line break with some indentation. Never endless.
 WHITESPACE = r"( |\n {0,16})"

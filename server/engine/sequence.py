@@ -10,7 +10,8 @@ from typing import Protocol
 import numpy as np
 from attrs import field, frozen
 
-from .sampling import Sampler, Sampling
+from .sampling import Sampler
+from .sampling_params import Sampling
 from .scores import Scored, score
 
 

@@ -14,8 +14,8 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from .files import TextFiles, UnreadableFile
-from .tokenizer import token_text
+from ...models.text.files import TextFiles, UnreadableFile
+from ...models.text.tokenizer import token_text
 
 # Bounds on one rendering. Real templates stay far below them.
 MAX_TURNS = 300_000

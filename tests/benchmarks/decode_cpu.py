@@ -68,8 +68,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
 
+    from mks.backends.commands.load import open_model
     from mks.models.demo import default_checkpoint
-    from mks.server.commands.load import open_model
 
     folder, found = default_checkpoint("smollm2")
     assert folder is not None, found

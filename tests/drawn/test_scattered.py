@@ -7,7 +7,7 @@ from attrs import evolve
 from helpers.comparing import compare
 from helpers.drawing import Drawn, Opened
 
-from mks.dsl.program.effects import check_program
+from mks.dsl.program.analysis.check_program import check_program
 from mks.dsl.program.ir import Program
 
 pytestmark = pytest.mark.timeout(900)

@@ -7,7 +7,7 @@ from helpers.comparing import compare
 from helpers.drawing import Drawn
 
 from mks.dsl.program import ir as p
-from mks.dsl.program.proof import prove
+from mks.dsl.program.verify.prove import prove
 
 SCHEDULE = """
 schedule one for small {

@@ -9,11 +9,11 @@ from helpers.definitions import FOLDER, NAMES, text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mks.dsl.compile import check_source
 from mks.dsl.diagnostics import Sink
-from mks.dsl.program.effects import check_program
+from mks.dsl.frontend import check_source
+from mks.dsl.program.analysis.check_program import check_program
+from mks.dsl.program.analysis.report import as_json, as_text, report
 from mks.dsl.render import render_all, style_for
-from mks.dsl.report.report import as_json, as_text, report
 from mks.dsl.source import Source
 
 WORD = re.compile(r'"[^"\n]*"|#[^\n]*|\w+|\*\*|//|\.\.|->|[^\w\s]|\n')

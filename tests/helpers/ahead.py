@@ -8,8 +8,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import NamedSharding, PartitionSpec
 
-from mks.backends.pallas.ahead import Compiled, Machine, compile_ahead, machine
-from mks.dsl.schedule.targets import targets
+from mks.backends.pallas.aot.compiler import Compiled, Machine, compile_ahead, machine
+from mks.dsl.targets.targets import targets
 
 HBM, SMEM, VMEM = (pl.BlockSpec(memory_space=space) for space in (pltpu.HBM, pltpu.SMEM, pltpu.VMEM))
 WHOLE = PartitionSpec()

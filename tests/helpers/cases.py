@@ -15,20 +15,21 @@ from attrs import evolve, field, frozen
 from helpers.definitions import FOLDER, text
 from helpers.mutants import mutants
 
-from mks.dsl.compile import check_source
+from mks.dsl.frontend import check_source
 from mks.dsl.model import ir as m
 from mks.dsl.model.instance import Instance
 from mks.dsl.model.instantiate import instantiate
 from mks.dsl.program.ir import Program
-from mks.dsl.program.lower import lower
+from mks.dsl.program.lower.lower import lower
 from mks.dsl.schedule.ir import Schedule
 from mks.dsl.source import Source
-from mks.models import codecs, operands
-from mks.models.binding import Binding
+from mks.models.checkpoint import codecs
+from mks.models.checkpoint.binding import Binding
+from mks.models.checkpoint.load import load
+from mks.models.checkpoint.read import Quantised, read
+from mks.models.checkpoint.tensors import DTYPES
 from mks.models.demo import default_checkpoint
-from mks.models.load import load
-from mks.models.read import Quantised, read
-from mks.models.stored import DTYPES
+from mks.models.packing.pack import operands
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -123,9 +123,9 @@ def _compared(drawn: Drawn, program: Program) -> tuple[Kind, str]:
     from helpers.cases import drawn_weights, values
 
     from mks.backends import reference
-    from mks.backends.pallas.machine import machine
-    from mks.backends.pallas.verifying import verify
-    from mks.models.operands import operand
+    from mks.backends.pallas.diff_test.compare import verify
+    from mks.backends.pallas.runtime.device import machine
+    from mks.models.packing.operands import operand
 
     model = drawn_weights(program.schedule, program.instance)
     weights = reference.load(program.instance, values(model))

@@ -11,14 +11,14 @@ from attrs import evolve
 from helpers.oracles import DATA, FAMILIES
 from jax.experimental.pallas import tpu as pltpu
 
-from mks.backends.pallas import call
-from mks.dsl.compile import check_source
-from mks.dsl.program.lower import lower
+from mks.backends.pallas.emit import call
+from mks.dsl.frontend import check_source
+from mks.dsl.program.lower.lower import lower
 from mks.dsl.schedule.ir import Form, Point, Prefetch, bare
-from mks.dsl.schedule.targets import targets
-from mks.models import operands
+from mks.dsl.targets.targets import targets
+from mks.models.checkpoint.load import load
 from mks.models.library import find_definition
-from mks.models.load import load
+from mks.models.packing.pack import operands
 
 
 def errors(folder: str, tokens: int, kept: int, mode: str, tile: int, form: str) -> list[list[float]]:

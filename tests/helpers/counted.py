@@ -12,7 +12,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import NamedSharding, PartitionSpec
 
-from mks.backends.pallas.ahead import compile_ahead
+from mks.backends.pallas.aot.compiler import compile_ahead
 
 from .ahead import HBM, SMEM, VMEM, described, fetch, pinned
 

@@ -56,15 +56,15 @@ def _decoder(folder: str, definition: str, context: int, tp: int = 1, form: str 
     from attrs import evolve
     from helpers.cases import Case, model_of
 
-    from mks.backends.pallas.decoder import PallasDecoder
-    from mks.backends.pallas.machine import machine
-    from mks.dsl.compile import check_source
-    from mks.dsl.program.lower import lower
+    from mks.backends.pallas.runtime.decoder import PallasDecoder
+    from mks.backends.pallas.runtime.device import machine
+    from mks.dsl.frontend import check_source
+    from mks.dsl.program.lower.lower import lower
     from mks.dsl.schedule.ir import Form, bare
-    from mks.dsl.schedule.targets import targets
-    from mks.models import operands
+    from mks.dsl.targets.targets import targets
+    from mks.models.checkpoint.load import load
     from mks.models.library import find_definition
-    from mks.models.load import load
+    from mks.models.packing.pack import operands
 
     if lines:
         read_ = model_of(Case(definition, (), lines, folder))

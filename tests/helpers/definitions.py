@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import mks.models
-from mks.dsl.compile import Definition, check_source
+from mks.dsl.frontend import Definition, check_source
 from mks.dsl.source import Source
 
 FOLDER = Path(mks.models.__file__).parent

@@ -22,11 +22,12 @@ from jax.experimental import topologies
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, use_abstract_mesh
 
-from mks.backends.pallas import collectives, summing
-from mks.backends.pallas.ahead import not_kept
-from mks.backends.pallas.peers import Cores, barrier, collective_id
-from mks.dsl.program import exchange as x
-from mks.dsl.schedule.targets import padded_bytes
+from mks.backends.pallas.aot.compiler import not_kept
+from mks.backends.pallas.collectives.collectives import collectives
+from mks.backends.pallas.collectives.collectives import sums as summing
+from mks.backends.pallas.collectives.peers import Cores, barrier, collective_id
+from mks.dsl.program.layout import collective_plan as x
+from mks.dsl.targets.targets import padded_bytes
 
 AXES = ("a", "b")
 LANES, HEADS = 128, 2

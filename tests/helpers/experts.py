@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mks.dsl.model.ir import Codec
-from mks.dsl.program.expert_layout import ExpertLayout, expert_layout
+from mks.dsl.program.layout.expert_layout import ExpertLayout, expert_layout
 
 CODECS = {"mxfp4": Codec("mxfp4", 32), "fp8": Codec("fp8", 256), "bf16": Codec("bf16"), "f32": Codec("f32")}
 

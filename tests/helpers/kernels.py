@@ -178,9 +178,9 @@ def _steps(case: Case) -> dict[str, Any]:
     from jax.experimental.pallas import tpu as pltpu
     from jax.sharding import Mesh
 
-    from mks.backends.pallas import sharded
-    from mks.backends.pallas.call import Flavour, states
-    from mks.backends.pallas.rows import rows as layout_of
+    from mks.backends.pallas.emit import shard_map as sharded
+    from mks.backends.pallas.emit.call import Flavour, states
+    from mks.backends.pallas.runtime.row_state import rows as layout_of
 
     program, weights, packed = _made(case)
     axes = program.schedule.axes
@@ -286,7 +286,7 @@ def _expanded(program: Program, layout: Any, given: Any, positions: Sequence[int
 def _made(case: Case) -> tuple[Program, Any, list[dict[str, Array]]]:
     """The program, the reference's weights, and what each core reads."""
     from mks.backends import reference
-    from mks.models import operands
+    from mks.models.packing.pack import operands
 
     model = model_of(case)
     weights = reference.load(model.instance, values(model), model.same)

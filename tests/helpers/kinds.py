@@ -15,7 +15,7 @@ from mks.dsl.program import ir as p
 
 type Mutants = Iterator[p.Program]
 
-_MOVES = (p.Load, p.Loaded, p.Save, p.Saved, p.Start)
+_MOVES = (p.CopyStart, p.CopyWait, p.StoreStart, p.StoreWait, p.Start)
 
 
 def _with(program: p.Program, kind: str, thing: Any, **changed: Any) -> p.Program:
@@ -131,7 +131,7 @@ def view_beyond(program: p.Program) -> Mutants:
 def doubled_share(program: p.Program) -> Mutants:
     """A look-up or a choice of ids among twice as many."""
     for path, op in placed(program.body):
-        if isinstance(op, p.Lookup | p.Greedy) and op.share is not None:
+        if isinstance(op, p.Lookup | p.Argmax) and op.share is not None:
             yield replaced(program, path, (evolve(op, share=2 * op.share),))
 
 
@@ -157,7 +157,7 @@ def _some_layers(program: p.Program, path: Path) -> m.Static | None:
     if len(path) < 4:
         return None
     layers = program.body[path[0]]
-    assert isinstance(layers, p.Layers)
+    assert isinstance(layers, p.LayerLoop)
     own = program.layers_of(layers.choices[path[1]].bodies[path[2]][0])
     for static, values in program.scalars.items():
         held = {bool(value) for layer, value in zip(program.layer_parts, values, strict=True) if layer in own}
@@ -198,7 +198,7 @@ def without_put(program: p.Program) -> Mutants:
 def without_emit(program: p.Program) -> Mutants:
     """Logits that never leave, or of which no id is chosen."""
     yield from _without(program, p.Emit)
-    yield from _without(program, p.Greedy)
+    yield from _without(program, p.Argmax)
 
 
 def without_save(program: p.Program) -> Mutants:
@@ -211,10 +211,10 @@ def without_save(program: p.Program) -> Mutants:
 def _rid(ops: tuple[p.Op, ...], copy: str) -> tuple[p.Op, ...]:
     found: list[p.Op] = []
     for op in ops:
-        if isinstance(op, p.Layers):
+        if isinstance(op, p.LayerLoop):
             choices = (evolve(c, bodies=tuple((n, _rid(b, copy)) for n, b in c.bodies)) for c in op.choices)
             found.append(evolve(op, choices=tuple(choices)))
-        elif not (isinstance(op, p.Save | p.Saved) and op.copy == copy):
+        elif not (isinstance(op, p.StoreStart | p.StoreWait) and op.copy == copy):
             found.append(op)
     return tuple(found)
 

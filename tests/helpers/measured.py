@@ -7,12 +7,12 @@ from hashlib import sha256
 
 from attrs import asdict, frozen
 
-from mks.backends.pallas.compiling import copies, measure
-from mks.backends.pallas.kept import emitters, versions
+from mks.backends.pallas.aot.measure import copies, measure
+from mks.backends.pallas.cycles.bundle_cache import emitters, versions
 from mks.dsl.cache import cache_folder
 from mks.dsl.diagnostics import MksError
 from mks.dsl.program import ir as p
-from mks.dsl.program.digest import digest
+from mks.dsl.program.analysis.fingerprint import digest
 
 
 @frozen

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from attrs import define, field, frozen
 
 from mks.backends.timeline.actions import Action, Await, Collect, Issue, Post, Run, Where
-from mks.backends.timeline.figures import TILE, Machine
 from mks.backends.timeline.links import phase_seconds
-from mks.dsl.program.exchange import Phase
+from mks.backends.timeline.machine_model import TILE, Machine
+from mks.dsl.program.layout.collective_plan import Phase
 
 MIB = 1 << 20
 HOST, ALL, HOSTS = (2, 2, 1), (2, 2, 4), (1, 1, 4)

@@ -12,8 +12,8 @@ from mks.dsl.program import ir as p
 type Path = tuple[int, ...]
 type Mutant = tuple[str, p.Program]
 
-_WAITS = (p.Wait, p.Loaded, p.Saved, p.Receive)
-_STARTS = (p.Start, p.Load, p.Save, p.Send, p.StartTiles, p.Fetch)
+_WAITS = (p.Wait, p.CopyWait, p.StoreWait, p.Receive)
+_STARTS = (p.Start, p.CopyStart, p.StoreStart, p.Send, p.StartTiles, p.Fetch)
 _MOVES = (*_WAITS, *_STARTS, p.Barrier, p.Route, p.Attend, p.Experts)
 
 
@@ -38,7 +38,7 @@ def placed(ops: tuple[p.Op, ...], path: Path = ()) -> Iterator[tuple[Path, p.Op]
         yield (*path, i), op
         if isinstance(op, p.Repeat):
             yield from placed(op.body, (*path, i))
-        elif isinstance(op, p.Layers):
+        elif isinstance(op, p.LayerLoop):
             for c, choice in enumerate(op.choices):
                 for b, (_, body) in enumerate(choice.bodies):
                     yield from placed(body, (*path, i, c, b))
@@ -64,7 +64,7 @@ def _put(body: tuple[p.Op, ...], path: Path, ops: tuple[p.Op, ...]) -> tuple[p.O
     if isinstance(outer, p.Repeat):
         inner: p.Op = evolve(outer, body=_put(outer.body, tuple(rest), ops))
     else:
-        assert isinstance(outer, p.Layers)
+        assert isinstance(outer, p.LayerLoop)
         c, b, *below = rest
         choice = outer.choices[c]
         name, parts = choice.bodies[b]
@@ -87,14 +87,14 @@ def _changed(op: p.Op) -> Iterator[tuple[str, p.Op]]:
             yield "one more in", evolve(op, rows=(*op.rows, op.rows[-1]))
             if len(op.rows) > 1:
                 yield "one less in", evolve(op, rows=op.rows[:-1])
-        case p.Load() | p.Saved():
+        case p.CopyStart() | p.StoreWait():
             yield "another layer in", evolve(op, ahead=not op.ahead)
         case p.Repeat():
             yield "one more in", evolve(op, count=op.count + 1)
             yield "one less in", evolve(op, count=op.count - 1)
-        case p.Layers():
+        case p.LayerLoop():
             yield "one layer less in", evolve(op, stop=op.stop - 1)
-    if isinstance(op, p.Saved) and op.all_:
+    if isinstance(op, p.StoreWait) and op.all_:
         yield "only one slot in", evolve(op, all_=False)
 
 
@@ -104,7 +104,7 @@ def bodies(program: p.Program) -> Iterator[tuple[Path, tuple[p.Op, ...]]]:
     for path, op in placed(program.body):
         if isinstance(op, p.Repeat):
             yield path, op.body
-        elif isinstance(op, p.Layers):
+        elif isinstance(op, p.LayerLoop):
             for c, choice in enumerate(op.choices):
                 for b, (_, body) in enumerate(choice.bodies):
                     yield (*path, c, b), body
@@ -201,7 +201,7 @@ def _renamed(program: p.Program, old: str, new: str) -> p.Program:
         match op:
             case p.Repeat():
                 return evolve(op, body=tuple(map(op_, op.body)))
-            case p.Layers():
+            case p.LayerLoop():
                 choices = (
                     evolve(c, bodies=tuple((n, tuple(map(op_, body))) for n, body in c.bodies)) for c in op.choices
                 )
@@ -213,7 +213,7 @@ def _renamed(program: p.Program, old: str, new: str) -> p.Program:
             case p.Attend():
                 return evolve(op, queries=tuple(map(name, op.queries)), entries=tuple(map(name, op.entries)),
                               result=name(op.result))  # fmt: skip
-            case p.Turns():
+            case p.RopeTables():
                 return evolve(op, cos=name(op.cos), sin=name(op.sin))
             case p.Put():
                 return evolve(op, buffer=name(op.buffer))

@@ -9,10 +9,10 @@ from attrs import evolve, frozen
 from helpers.definitions import FOLDER
 
 from mks.backends.reference import Weights, load
-from mks.dsl.compile import load_definition
+from mks.dsl.frontend import load_definition
 from mks.dsl.model.instance import Instance
-from mks.models.load import load as load_checkpoint
-from mks.models.read import read_all
+from mks.models.checkpoint.load import load as load_checkpoint
+from mks.models.checkpoint.read import read_all
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from mks.dsl.compile import check_source
 from mks.dsl.diagnostics import Sink
+from mks.dsl.frontend import check_source
 from mks.dsl.program.ir import Program
-from mks.dsl.program.lower import lower
+from mks.dsl.program.lower.lower import lower
 from mks.dsl.schedule.choose import choose_schedule
 from mks.dsl.schedule.fits import check_shares
 from mks.dsl.schedule.ir import Schedule
 from mks.dsl.source import Source
-from mks.models.binding import Binding
-from mks.models.load import load
-from mks.models.operands import packed, plain, stored
-from mks.models.packed_manifest import Job, describe
-from mks.models.packing import Progress, Summary, pack_model
+from mks.models.checkpoint.binding import Binding
+from mks.models.checkpoint.load import load
+from mks.models.packing.manifest import Job, describe
+from mks.models.packing.operands import packed, plain, stored
+from mks.models.packing.pack import Progress, Summary, pack_model
 
 # A small model on two cores, whose sizes come from a config.
 TEXT = """mks 1

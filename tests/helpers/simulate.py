@@ -18,7 +18,7 @@ from mks.dsl.model import ir as m
 from mks.dsl.model import ops as registry
 from mks.dsl.model.expressions import walk
 from mks.dsl.program import ir as p
-from mks.dsl.program.work import exchange_set
+from mks.dsl.program.ir.scratch import exchange_set
 
 type Place = tuple[Hashable, ...]
 type Seen = dict[Hashable, frozenset[Hashable]]
@@ -272,9 +272,9 @@ def _identity(op: p.Op) -> tuple[Hashable, ...]:
             return "fetch", op.bank, op.first
         case p.ExpertDot():
             return "expert dot", op.bank, op.product
-        case p.Turns():
+        case p.RopeTables():
             return "turns", op.channels
-        case p.Greedy():
+        case p.Argmax():
             return ("greedy",)
         case p.Emit():
             return "emit", op.output
@@ -287,7 +287,7 @@ def _repeat(core: _Core, op: p.Repeat) -> None:
     core.block = 0
 
 
-def _layers(core: _Core, op: p.Layers) -> None:
+def _layers(core: _Core, op: p.LayerLoop) -> None:
     table = core.program.layer_parts
     done: dict[str, int] = {}
     for core.layer in range(op.stop - op.start):
@@ -342,7 +342,7 @@ def _dot(core: _Core, op: p.Dot) -> None:
     core.events.append(Put((*core.slot(product.result), op.run, core.block), who))
 
 
-def _load(core: _Core, op: p.Load) -> None:
+def _load(core: _Core, op: p.CopyStart) -> None:
     copy = core.program.copies[op.copy]
     index, runs = (core.index, True) if copy.part is None else core.runs(copy.part, op.ahead)
     if runs:
@@ -351,19 +351,19 @@ def _load(core: _Core, op: p.Load) -> None:
                                     ("load", copy.array, index)))  # fmt: skip
 
 
-def _loaded(core: _Core, op: p.Loaded) -> None:
+def _loaded(core: _Core, op: p.CopyWait) -> None:
     copy = core.program.copies[op.copy]
     core.events.append(Await(("loads", copy.name, core.index % copy.slots), 1))
 
 
-def _save(core: _Core, op: p.Save) -> None:
+def _save(core: _Core, op: p.StoreStart) -> None:
     copy = core.program.copies[op.copy]
     slot = core.index % copy.slots
     core.events.append(Transfer(core.at(copy.buffer, slot), None, ("saves", copy.name, slot), 1,
                                 ("save", copy.name, core.index)))  # fmt: skip
 
 
-def _saved(core: _Core, op: p.Saved) -> None:
+def _saved(core: _Core, op: p.StoreWait) -> None:
     copy = core.program.copies[op.copy]
     assert copy.part is not None
     if op.all_:
@@ -408,7 +408,7 @@ def _reads(core: _Core, node: m.Node) -> list[tuple[Place, bool]]:
                     found.append((core.slot(f"state {arg.name}"), op is not None and parameter in op.updates))
             if each.op == "rope":
                 channels = core.program.shares.length(each.args[0].type.shape[-1])
-                turns = core.program.turns[p.turns_key(each, channels, core.program.instance)]
+                turns = core.program.turns[p.rope_key(each, channels, core.program.instance)]
                 found += [(core.slot(name), False) for name in (turns.cos, turns.sin)]
     return found
 
@@ -469,7 +469,7 @@ def _attend(core: _Core, op: p.Attend) -> None:
     core.events.append(Put(core.slot(op.result), who))
 
 
-def _turns(core: _Core, op: p.Turns) -> None:
+def _turns(core: _Core, op: p.RopeTables) -> None:
     who = core.key(op)
     core.events += [Put(core.slot(op.cos), (who, "cos")), Put(core.slot(op.sin), (who, "sin"))]
 
@@ -493,7 +493,7 @@ def _fetch(core: _Core, op: p.Fetch) -> None:
         _fetch_one(core, bank, number, number)
 
 
-def _fetch_one(core: _Core, bank: p.Bank, number: int, slot: int) -> None:
+def _fetch_one(core: _Core, bank: p.ExpertPool, number: int, slot: int) -> None:
     core.events.append(Transfer(None, core.at(bank.name, slot), ("experts", bank.name, slot), 1,
                                 ("expert", bank.array, core.index, number)))  # fmt: skip
 
@@ -520,7 +520,7 @@ def _expert_dot(core: _Core, op: p.ExpertDot) -> None:
                     Put(core.slot(op.result), who)]  # fmt: skip
 
 
-def _greedy(core: _Core, op: p.Greedy) -> None:
+def _greedy(core: _Core, op: p.Argmax) -> None:
     _read(core, core.program.views[op.logits].buffer, core.key(op))
     if op.exchange is not None:
         key = exchange_set(core.program.exchanges[op.exchange])
@@ -533,8 +533,9 @@ def _emit(core: _Core, op: p.Emit) -> None:
 
 _RUN: dict[type, Callable] = {
     p.Barrier: lambda core, op: core.talk.append(("barrier", "", "")), p.Start: _start, p.Wait: _wait, p.Dot: _dot,
-    p.Load: _load, p.Loaded: _loaded, p.Save: _save, p.Saved: _saved, p.Lookup: _lookup, p.Compute: _compute,
+    p.CopyStart: _load, p.CopyWait: _loaded, p.StoreStart: _save, p.StoreWait: _saved,
+    p.Lookup: _lookup, p.Compute: _compute,
     p.Send: _send, p.Receive: _receive, p.StartTiles: _start_tiles, p.Attend: _attend, p.Emit: _emit,
-    p.Greedy: _greedy, p.Turns: _turns, p.Put: _put, p.Route: _route, p.Fetch: _fetch, p.Experts: _experts,
-    p.ExpertDot: _expert_dot, p.Repeat: _repeat, p.Layers: _layers,
+    p.Argmax: _greedy, p.RopeTables: _turns, p.Put: _put, p.Route: _route, p.Fetch: _fetch, p.Experts: _experts,
+    p.ExpertDot: _expert_dot, p.Repeat: _repeat, p.LayerLoop: _layers,
 }  # fmt: skip

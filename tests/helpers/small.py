@@ -9,9 +9,9 @@ from attrs import frozen
 from helpers.definitions import FOLDER, text
 from helpers.schedules import EXPANDED, kimi
 
-from mks.dsl.compile import check_source
+from mks.dsl.frontend import check_source
 from mks.dsl.program.ir import Program
-from mks.dsl.program.lower import lower
+from mks.dsl.program.lower.lower import lower
 from mks.dsl.source import Source
 
 

@@ -81,7 +81,7 @@ def ops(program: p.Program) -> Iterator[Mutant]:
     """Every op gone, twice, later, and with another field."""
     for path, op in placed(program.body):
         where = f"{type(op).__name__} at {'.'.join(map(str, path))}"
-        if not isinstance(op, p.Layers):
+        if not isinstance(op, p.LayerLoop):
             yield f"without {where}", replaced(program, path, ())
             yield f"twice {where}", replaced(program, path, (op, op))
         for words, other in _changed(op, program, ""):

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from mks.dsl.compile import check_source
+from mks.dsl.frontend import check_source
 from mks.dsl.model.ir import Model
 from mks.dsl.source import Source
 

@@ -12,12 +12,12 @@ import pytest
 from mks.dsl.diagnostics import Diagnostic
 from mks.dsl.model.instantiate import instantiate
 from mks.dsl.model.ir import Model
-from mks.models.bind import bind
-from mks.models.binding import Binding
-from mks.models.checkpoint import open_checkpoint
-from mks.models.load import load
-from mks.models.places import Names, expand, pattern, working_type
-from mks.models.read import read
+from mks.models.checkpoint.bind import bind
+from mks.models.checkpoint.binding import Binding
+from mks.models.checkpoint.folder import open_checkpoint
+from mks.models.checkpoint.load import load
+from mks.models.checkpoint.read import read
+from mks.models.checkpoint.tensor_names import Names, expand, pattern, working_type
 
 type Arrays = dict[str, np.ndarray]
 type Make = Callable[..., Path]
@@ -451,7 +451,7 @@ def test_rows_beyond_the_tensor(
 
 def test_shipped_layers_are_bound_by_kind(compile_text: Callable[..., Model]) -> None:
     """A real definition binds each part only in the layers that run it."""
-    from mks.dsl.compile import load_definition
+    from mks.dsl.frontend import load_definition
 
     root = Path(__file__).parents[2]
     model = load_definition(root / "models" / "qwen38.mks").models["qwen38"]
@@ -468,7 +468,7 @@ def test_shipped_layers_are_bound_by_kind(compile_text: Callable[..., Model]) ->
 
 def test_expansion_and_patterns() -> None:
     """Placeholders are filled outermost first; numbers between points are what a pattern leaves open."""
-    from mks.models.places import Run
+    from mks.models.checkpoint.tensor_names import Run
 
     over = (Run(0, "a", 2), Run(1, "b", 2))
     assert expand("l.{layer}.{a}.{b}", 7, over) == ["l.7.0.0", "l.7.0.1", "l.7.1.0", "l.7.1.1"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mks.models.checkpoint import open_checkpoint
+from mks.models.checkpoint.folder import open_checkpoint
 
 INDEX = "model.safetensors.index.json"
 type Save = Callable[[Path, Mapping[str, np.ndarray]], None]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from mks.dsl.diagnostics import MksError
 from mks.dsl.model.ir import Model
-from mks.models import codecs
-from mks.models.load import load
-from mks.models.read import read, read_all
+from mks.models.checkpoint import codecs
+from mks.models.checkpoint.load import load
+from mks.models.checkpoint.read import read, read_all
 
 ARRAYS = dict[str, np.ndarray]
 SIGNED = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]

@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from mks.models import demo
-from mks.models.checkpoint import open_checkpoint
+from mks.models.checkpoint.folder import open_checkpoint
 
 PACKAGE = "mks_test_demo_package"
 
@@ -101,7 +101,7 @@ def test_converts_once_and_again_for_another_file(package: Path) -> None:
 def test_concurrent_processes_agree(package: Path) -> None:
     """Processes that convert at the same time all get the same whole folder, and leave nothing behind."""
     script = (
-        "import sys; from mks.models import demo; from mks.models.checkpoint import open_checkpoint\n"
+        "import sys; from mks.models import demo; from mks.models.checkpoint.folder import open_checkpoint\n"
         f"sys.path.insert(0, {str(package.parent)!r})\n"
         f"demo.DEFAULTS['small'] = demo.Default({PACKAGE!r}, '', {{}})\n"
         "folder, found = demo.default_checkpoint('small'); checkpoint, more = open_checkpoint(folder)\n"

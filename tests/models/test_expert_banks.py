@@ -10,15 +10,21 @@ from helpers.experts import expert, laid_out
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mks.dsl.compile import load_definition
 from mks.dsl.diagnostics import MksError
-from mks.dsl.program.expert_layout import ExpertLayout, ExpertProduct
+from mks.dsl.frontend import load_definition
+from mks.dsl.program.layout.expert_layout import ExpertLayout, ExpertProduct
 from mks.dsl.schedule.shares import Shares
-from mks.models import codecs
-from mks.models.binding import Binding
-from mks.models.expert_banks import Matrix, bank_expert, expert_share, pack_expert, unpack_expert
-from mks.models.load import load
-from mks.models.read import Quantised, read, read_expert
+from mks.models.checkpoint import codecs
+from mks.models.checkpoint.binding import Binding
+from mks.models.checkpoint.load import load
+from mks.models.checkpoint.read import Quantised, read, read_expert
+from mks.models.packing.experts import (
+    Matrix,
+    bank_expert,
+    expert_share,
+    pack_expert,
+    unpack_expert,
+)
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"

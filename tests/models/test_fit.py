@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mks.models.fit import cut
+from mks.models.checkpoint.slicing import cut
 
 lengths = st.lists(st.integers(1, 4), max_size=4)
 

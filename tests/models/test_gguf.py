@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mks.dsl.compile import load_definition
-from mks.models.checkpoint import open_checkpoint
-from mks.models.gguf_file import GgufTensor
-from mks.models.gguf_names import hugging_face
-from mks.models.load import load
-from mks.models.read import read
-from mks.models.stored import Checkpoint
+from mks.dsl.frontend import load_definition
+from mks.models.checkpoint.folder import open_checkpoint
+from mks.models.checkpoint.gguf_file import GgufTensor
+from mks.models.checkpoint.gguf_names import hugging_face
+from mks.models.checkpoint.load import load
+from mks.models.checkpoint.read import read
+from mks.models.checkpoint.tensors import Checkpoint
 
 ROOT = Path(__file__).parents[2]
 HEADS, KV_HEADS, WIDTH, FFN, VOCAB = 4, 2, 32, 64, 16

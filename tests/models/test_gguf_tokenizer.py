@@ -11,7 +11,12 @@ import pytest
 from attrs import frozen
 from tokenizers import Tokenizer
 
-from mks.models.gguf_tokenizer import UnreadableTokenizer, generation_config, tokenizer_config, tokenizer_json
+from mks.models.checkpoint.gguf_tokenizer import (
+    UnreadableTokenizer,
+    generation_config,
+    tokenizer_config,
+    tokenizer_json,
+)
 
 
 @frozen

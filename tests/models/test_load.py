@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from mks.dsl.compile import load_definition
+from mks.dsl.frontend import load_definition
 from mks.dsl.model.ir import Model
-from mks.models.load import load
+from mks.models.checkpoint.load import load
 
 ROOT = Path(__file__).parents[2]
 MODEL: Model = load_definition(ROOT / "models" / "qwen38.mks").models["qwen38"]

@@ -44,9 +44,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mks.dsl.compile import load_definition
-from mks.models.load import load
-from mks.models.read import read_all
+from mks.dsl.frontend import load_definition
+from mks.models.checkpoint.load import load
+from mks.models.checkpoint.read import read_all
 
 
 def memory(kind):

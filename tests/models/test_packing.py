@@ -19,10 +19,11 @@ from helpers.packs import TEXT, content, in_memory, pack, prepared
 
 from mks.dsl.diagnostics import MksError
 from mks.dsl.source import Source
-from mks.models import checksums, packing
-from mks.models import operands as operand_module
-from mks.models.packed import Packed, open_packed, verify
-from mks.models.packed_layout import core_file, operands, pieces
+from mks.models.packing.layout import core_file, operands, pieces
+from mks.models.packing.pack import checksums
+from mks.models.packing.pack import operands as operand_module
+from mks.models.packing.pack import pack as packing
+from mks.models.packing.packed import Packed, open_packed, verify
 
 SOURCE = Source("toy.mks", TEXT)
 
@@ -188,7 +189,7 @@ def test_a_definition_that_uses_another_file_is_kept_whole(checkpoint: Path, tmp
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "model.mks").write_text("# what it is\nmks 1\n" + text.removeprefix("mks 1\n"))
     main = f'mks 1\n\nuse "model.mks"\n\nmodel other {{\n  size d = 1\n}}\n\nschedule two{schedules}'
-    from mks.models.packed_manifest import self_contained
+    from mks.models.packing.manifest import self_contained
 
     whole = self_contained(Source(str(tmp_path / "one" / "main.mks"), main))
     made = prepared(Source("main.mks", whole.replace("model other {\n  size d = 1\n}", "")), checkpoint, "two")

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from mks.dsl.compile import load_definition
+from mks.dsl.frontend import load_definition
 from mks.dsl.model.instantiate import instantiate
 from mks.dsl.model.ir import Model
-from mks.models.bind import bind
-from mks.models.binding import Binding
-from mks.models.checkpoint import open_checkpoint
-from mks.models.load import load
-from mks.models.read import read, read_all
+from mks.models.checkpoint.bind import bind
+from mks.models.checkpoint.binding import Binding
+from mks.models.checkpoint.folder import open_checkpoint
+from mks.models.checkpoint.load import load
+from mks.models.checkpoint.read import read, read_all
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"

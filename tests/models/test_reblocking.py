@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mks.models.codecs import E2M1
-from mks.models.read import Quantised
-from mks.models.reblocking import BlockError, reblocked
+from mks.models.checkpoint.codecs import E2M1
+from mks.models.checkpoint.read import Quantised
+from mks.models.packing.requantize import BlockError, reblocked
 
 E4M3 = ml_dtypes.float8_e4m3fn
 BIAS = 127

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mks.dsl.diagnostics import Sink
-from mks.models.safetensors_header import read_header
+from mks.models.checkpoint.safetensors_header import read_header
 
 F32 = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 

@@ -11,12 +11,12 @@ from helpers.oracles import DATA
 from helpers.packs import in_memory, pack, prepared
 
 from mks.dsl.diagnostics import MksError
-from mks.dsl.program.record import numerics
+from mks.dsl.program.print.json import numerics
 from mks.dsl.source import Source
-from mks.models.expert_banks import unpack_expert
-from mks.models.packed import open_packed, verify
-from mks.models.packed_layout import fingerprint
-from mks.models.read import Quantised, read
+from mks.models.checkpoint.read import Quantised, read
+from mks.models.packing.experts import unpack_expert
+from mks.models.packing.layout import fingerprint
+from mks.models.packing.packed import open_packed, verify
 
 type Save = Callable[[Path, Mapping[str, np.ndarray]], None]
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mks.dsl.program.tiles import Tiling, tiling
-from mks.models import tapes
+from mks.dsl.program.layout.tiling import Tiling, tiling
+from mks.models.packing import tapes
 
 DTYPES = {32: np.dtype(np.float32), 16: np.dtype(ml_dtypes.bfloat16), 8: np.dtype(np.uint8), 4: np.dtype(np.uint8)}
 

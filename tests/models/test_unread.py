@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from mks.dsl.commands.cli import main
-from mks.dsl.compile import check_source
 from mks.dsl.diagnostics import Diagnostic
+from mks.dsl.frontend import check_source
 from mks.dsl.model.ir import Model
 from mks.dsl.source import Source
-from mks.models.grouping import fold, grouped
-from mks.models.load import load
+from mks.models.checkpoint.load import load
+from mks.models.checkpoint.name_patterns import fold, grouped
 
 type Make = Callable[..., Path]
 type Compile = Callable[..., Model]

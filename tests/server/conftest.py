@@ -14,13 +14,13 @@ import pytest
 import uvicorn
 from attrs import frozen
 
+from mks.models.text.files import TextFiles, read_text_files
+from mks.models.text.tokenizer import Tokenizer, load_tokenizer
 from mks.server.api.app import Holder, HttpOptions, build_app
 from mks.server.api.build import build_service
-from mks.server.api.http import configure, listen
 from mks.server.api.metrics import Metrics
 from mks.server.api.service import Service
-from mks.server.text.files import TextFiles, read_text_files
-from mks.server.text.tokenizer import Tokenizer, load_tokenizer
+from mks.server.http.serve import configure, listen
 
 from .fake import FakeDecoder
 

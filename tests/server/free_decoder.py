@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import uvicorn
 
+from mks.models.text.files import read_text_files
 from mks.server.api.app import Holder, build_app
 from mks.server.api.build import build_service
-from mks.server.api.http import configure, listen
 from mks.server.api.metrics import Metrics
-from mks.server.text.files import read_text_files
+from mks.server.http.serve import configure, listen
 
 ROWS = 8
 

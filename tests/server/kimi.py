@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 
+from mks.models.text.files import TextFiles
+from mks.models.text.rank_file import tokenizer_json
+from mks.models.text.tokenizer import Tokenizer, load_tokenizer
 from mks.server.dialects.kimi_k3 import KimiDialect, dialect_of
-from mks.server.text.files import TextFiles
-from mks.server.text.rank_file import tokenizer_json
-from mks.server.text.tokenizer import Tokenizer, load_tokenizer
 
 WORDS = "th in think re sp on response me ss ag mes message ro le role us er user as si st assistant to ol tool".split()
 RANKS: dict[bytes, int] = {}

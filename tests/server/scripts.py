@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mks.server.text.tokenizer import Tokenizer
+from mks.models.text.tokenizer import Tokenizer
 
 from .conftest import Running
 

@@ -10,7 +10,8 @@ import pytest
 
 from mks.server.engine.engine import Engine
 from mks.server.engine.observer import Observer
-from mks.server.engine.sampling import Sampler, Sampling
+from mks.server.engine.sampling import Sampler
+from mks.server.engine.sampling_params import Sampling
 from mks.server.engine.scores import Scored
 from mks.server.engine.sequence import Running, Task
 

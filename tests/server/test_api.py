@@ -12,10 +12,10 @@ import openai
 import pytest
 from attrs import evolve
 
+from mks.models.text.files import TextFiles
+from mks.models.text.tokenizer import Tokenizer
 from mks.server.api.build import build_service
 from mks.server.api.shapes import FINGERPRINT
-from mks.server.text.files import TextFiles
-from mks.server.text.tokenizer import Tokenizer
 
 from .conftest import Running, running
 from .fake import FakeDecoder

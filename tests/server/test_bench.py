@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import uvicorn
 
+from mks.models.text.files import TextFiles
 from mks.server.api.build import build_service
-from mks.server.api.http import configure, listen
 from mks.server.commands.bench import Load, measure, summary
 from mks.server.commands.bench_command import bench
-from mks.server.text.files import TextFiles
+from mks.server.http.serve import configure, listen
 
 from .conftest import Running, running, wait_for
 from .fake import FakeDecoder

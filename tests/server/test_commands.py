@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from attrs import evolve
 
+from mks.backends.commands.find import CannotOpen
+from mks.backends.commands.load import Opened
 from mks.dsl.commands.cli import main
 from mks.dsl.diagnostics import Diagnostic, MksError
+from mks.models.text.files import TextFiles
+from mks.models.text.tokenizer import Tokenizer
 from mks.server.commands import entry as commands
 from mks.server.commands import run, serve
-from mks.server.commands.find import CannotOpen
-from mks.server.commands.load import Opened
-from mks.server.text.files import TextFiles
-from mks.server.text.tokenizer import Tokenizer
 
 from .fake import FakeDecoder
 

@@ -16,16 +16,16 @@ import pytest
 from helpers import children
 from jax.sharding import Mesh
 
-from mks.backends.pallas.loaded import load_step
+from mks.backends.commands import compile as compiling
+from mks.backends.commands.artifact import EXECUTABLE, MANIFEST, identity
+from mks.backends.commands.compiled import Compiled
+from mks.backends.commands.compiled_folder import open_compiled
+from mks.backends.commands.load import Opened, open_model
+from mks.backends.pallas.runtime.executable import load_step
 from mks.dsl.commands.cli import main
 from mks.dsl.diagnostics import MksError
-from mks.dsl.report.capacity import lower_fitting
-from mks.server.commands import compile as compiling
+from mks.dsl.program.analysis.capacity import lower_fitting
 from mks.server.commands import run
-from mks.server.commands.artifact import EXECUTABLE, MANIFEST, identity
-from mks.server.commands.compiled import Compiled
-from mks.server.commands.compiled_folder import open_compiled
-from mks.server.commands.load import Opened, open_model
 
 from .conftest import CHAT_TINY
 
@@ -38,7 +38,7 @@ import sys
 import jax
 from jax.experimental.pallas import tpu as pltpu
 from mks.backends.pallas import loaded, machine, sharded
-from mks.backends.pallas.call import Flavour
+from mks.backends.pallas.emit.call import Flavour
 from mks.dsl.commands.cli import main
 
 real = loaded.load_step

@@ -16,14 +16,14 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mks.server.api import jsonbody, jsonwrite
-from mks.server.api.errors import ApiError
-from mks.server.api.jsonbody import parse_body
-from mks.server.api.jsonwrite import dump, dump_large
-from mks.server.text import tokenizer as module
-from mks.server.text.files import TextFiles
-from mks.server.text.longest import longest_token
-from mks.server.text.tokenizer import Tokenizer, TooManyTokens
+from mks.models.text import tokenizer as module
+from mks.models.text.files import TextFiles
+from mks.models.text.longest import longest_token
+from mks.models.text.tokenizer import Tokenizer, TooManyTokens
+from mks.server.http import jsonbody, jsonwrite
+from mks.server.http.errors import ApiError
+from mks.server.http.jsonbody import parse_body
+from mks.server.http.jsonwrite import dump, dump_large
 
 from . import kimi
 from .heart import Heart

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mks.server.engine import draw as module
 from mks.server.engine.draw import draw
-from mks.server.engine.sampling import Sampling
+from mks.server.engine.sampling_params import Sampling
 
 SIZES = (1, 2, 127, 128, 129, 700, 5000, 49152)
 

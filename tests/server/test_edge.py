@@ -17,14 +17,14 @@ import httpx
 import pytest
 import uvicorn
 
-from mks.server.api import connection, edge
+from mks.models.text.files import TextFiles
 from mks.server.api.app import Holder, build_app
 from mks.server.api.build import build_service
-from mks.server.api.edge import OPEN, read_keys
-from mks.server.api.http import Tls, configure, listen
-from mks.server.api.journal import Journal
 from mks.server.api.metrics import Metrics
-from mks.server.text.files import TextFiles
+from mks.server.http import connection, edge
+from mks.server.http.access_log import Journal
+from mks.server.http.edge import OPEN, read_keys
+from mks.server.http.serve import Tls, configure, listen
 
 from .conftest import Running, running, wait_for
 from .fake import FakeDecoder

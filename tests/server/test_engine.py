@@ -7,7 +7,7 @@ import pytest
 
 from mks.server.commands.generate import generate
 from mks.server.engine.engine import QueueFull
-from mks.server.engine.sampling import Sampling
+from mks.server.engine.sampling_params import Sampling
 from mks.server.engine.scores import Scored, score
 from mks.server.text.answer import Limits
 

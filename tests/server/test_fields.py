@@ -13,9 +13,9 @@ import pytest
 import mks.server
 from mks.server.api.chat import read_chat
 from mks.server.api.completions import read_completion
-from mks.server.api.jsonbody import Fields
 from mks.server.api.params import Rules
 from mks.server.api.responses_input import read_responses
+from mks.server.http.jsonbody import Fields
 
 from .conftest import Running
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from helpers.definitions import text
 
+from mks.backends.commands.find import find_model
 from mks.dsl.commands.cli import main
 from mks.dsl.diagnostics import MksError
-from mks.server.commands.find import find_model
 
 DATA = Path(__file__).parents[1] / "data"
 

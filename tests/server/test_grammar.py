@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from attrs import evolve
 
+from mks.models.text.tokenizer import Tokenizer
 from mks.server.engine.grammar import MAX_SIZE, GrammarError, Grammars, json_rule
-from mks.server.engine.sampling import Sampler, Sampling
-from mks.server.text.tokenizer import Tokenizer
+from mks.server.engine.sampling import Sampler
+from mks.server.engine.sampling_params import Sampling
 
 ENDS = (2, 0)
 VOCAB = 864

@@ -6,11 +6,11 @@ import argparse
 
 import pytest
 
-from mks.server.api.errors import ApiError
-from mks.server.commands.find import CannotOpen
-from mks.server.commands.guard import command_parser, guarded
+from mks.backends.commands.find import CannotOpen
+from mks.backends.commands.run_command import command_parser, guarded
+from mks.models.text.files import UnreadableFile
 from mks.server.engine.sequence import NotFinite
-from mks.server.text.files import UnreadableFile
+from mks.server.http.errors import ApiError
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from attrs import evolve, frozen
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mks.models.text.files import TextFiles
+from mks.models.text.tokenizer import Tokenizer
 from mks.server.api.build import build_service
-from mks.server.api.errors import ApiError
 from mks.server.dialects.conversation import Conversation
 from mks.server.dialects.kimi_k3 import KimiDialect
-from mks.server.text.files import TextFiles
-from mks.server.text.tokenizer import Tokenizer
+from mks.server.http.errors import ApiError
 
 from . import kimi
 from .conftest import Running, running

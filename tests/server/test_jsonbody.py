@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mks.server.api.errors import ApiError
-from mks.server.api.jsonbody import Fields, parse_body
+from mks.server.http.errors import ApiError
+from mks.server.http.jsonbody import Fields, parse_body
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from helpers.cases import DATA
 from helpers.definitions import text
 from helpers.schedules import ONE, kimi
 
+from mks.backends.commands.load import open_model
 from mks.dsl.commands.cli import main
-from mks.server.commands.load import open_model
 
 from .conftest import CHAT_TINY
 

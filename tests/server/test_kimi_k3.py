@@ -12,18 +12,19 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mks.server.api.errors import ApiError
-from mks.server.api.jsonbody import Fields
+from mks.backends.commands.load import Opened
 from mks.server.api.reader import Reader
-from mks.server.commands.load import Opened
 from mks.server.commands.run import _encode
 from mks.server.dialects.channels import Message, fold
 from mks.server.dialects.conversation import Conversation, Form, FormKind
 from mks.server.dialects.kimi_k3_parser import Channel, XtmlParser
 from mks.server.dialects.tools import Tools, read_tools
 from mks.server.engine.grammar import Grammars
-from mks.server.engine.sampling import Sampler, Sampling
+from mks.server.engine.sampling import Sampler
+from mks.server.engine.sampling_params import Sampling
 from mks.server.engine.scores import Scored
+from mks.server.http.errors import ApiError
+from mks.server.http.jsonbody import Fields
 from mks.server.text.answer import Answer, Limits
 
 from . import kimi

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from attrs import evolve, frozen
 
+from mks.backends.commands.find import CannotOpen
+from mks.models.text.files import TextFiles
 from mks.server.api.build import build_service, check_decoder, check_template
-from mks.server.commands.find import CannotOpen
-from mks.server.text.files import TextFiles
 
 from .conftest import CHAT_TINY, wait_for
 from .fake import FakeDecoder
@@ -35,8 +35,8 @@ sys.path.insert(0, {tests!r})
 from fake import FakeDecoder
 from mks.server.commands import serve
 from mks.server.commands.entry import serve as command
-from mks.server.text.files import read_text_files
-from mks.server.commands.load import Opened
+from mks.models.text.files import read_text_files
+from mks.backends.commands.load import Opened
 
 def opened(model, **options):
     def decoder(rows, context, ahead):

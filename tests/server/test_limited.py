@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mks.server.commands import bench_compile
+from mks.backends.commands import bench_compile
+from mks.backends.commands.limited_process import Spent, run_limited
 from mks.server.commands.bench_command import bench
-from mks.server.commands.limited import Spent, run_limited
 
 GIB = 1 << 30
 MIB = 1 << 20

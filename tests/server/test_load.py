@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from helpers.definitions import FOLDER
 
+from mks.backends.commands.find import CannotOpen, find_model, find_schedule
+from mks.backends.commands.load import open_model
 from mks.dsl.commands.cli import main
 from mks.dsl.diagnostics import MksError
 from mks.server.api.build import build_service
-from mks.server.commands.find import CannotOpen, find_model, find_schedule
-from mks.server.commands.load import open_model
 
 from .conftest import CHAT_TINY, running
 

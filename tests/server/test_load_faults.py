@@ -16,8 +16,8 @@ import httpx
 import pytest
 from helpers.tiers import thorough_but
 
+from mks.models.text.files import TextFiles
 from mks.server.api.build import build_service
-from mks.server.text.files import TextFiles
 
 from .conftest import Running, running, wait_for
 from .fake import FakeDecoder

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mks.dsl.commands.cli import main
-from mks.models.packed import open_packed
+from mks.models.packing.packed import open_packed
 
 DATA = Path(__file__).parents[1] / "data"
 MODEL = Path(__file__).parents[2] / "models" / "qwen3.mks"

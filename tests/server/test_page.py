@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from helpers import children
 
+from mks.models.text.files import TextFiles
+from mks.models.text.tokenizer import Tokenizer
 from mks.server.api.build import build_service
-from mks.server.text.files import TextFiles
-from mks.server.text.tokenizer import Tokenizer
 
 from .conftest import Running, running
 from .fake import FakeDecoder

@@ -9,7 +9,7 @@ import pytest
 
 from mks.server.engine.engine import Engine
 from mks.server.engine.prefix import SHORTEST, PrefixStore
-from mks.server.engine.sampling import Sampling
+from mks.server.engine.sampling_params import Sampling
 
 from .conftest import wait_for
 from .fake import FakeDecoder, FakeSaved

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mks.server.text.files import UnreadableFile, read_text_files
-from mks.server.text.rank_file import UnreadableRanks, pattern, tokenizer_json
-from mks.server.text.tokenizer import load_tokenizer
+from mks.models.text.files import UnreadableFile, read_text_files
+from mks.models.text.rank_file import UnreadableRanks, pattern, tokenizer_json
+from mks.models.text.tokenizer import load_tokenizer
 
 from . import kimi
 from .kimi import RANKS, SOURCE, TOKENIZER_TEXTS

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mks.server.api.errors import ApiError
 from mks.server.api.service import Service
+from mks.server.http.errors import ApiError
 
 from .conftest import Running
 

@@ -10,12 +10,12 @@ import openai
 import pydantic
 import pytest
 
+from mks.models.text.files import TextFiles
+from mks.models.text.tokenizer import Tokenizer
 from mks.server.api.build import build_service
-from mks.server.api.jsonbody import Fields
 from mks.server.api.params import Rules
 from mks.server.api.responses_input import read_responses
-from mks.server.text.files import TextFiles
-from mks.server.text.tokenizer import Tokenizer
+from mks.server.http.jsonbody import Fields
 
 from .conftest import Running, running, wait_for
 from .fake import FakeDecoder

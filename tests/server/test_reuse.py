@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mks.backends.commands.load import open_model
 from mks.server.api.build import build_service
-from mks.server.commands.load import open_model
 
 from .conftest import Running, running
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mks.server.engine.draw import draw
-from mks.server.engine.sampling import Sampler, Sampling, uniform, uniforms
+from mks.server.engine.sampling import Sampler, uniform, uniforms
+from mks.server.engine.sampling_params import Sampling
 
 VOCAB = 50
 

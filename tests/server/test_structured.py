@@ -17,10 +17,10 @@ import pytest
 from attrs import evolve
 from helpers.tiers import thorough_but
 
+from mks.models.text.files import TextFiles
+from mks.models.text.tokenizer import Tokenizer
 from mks.server.api import builders
 from mks.server.api.build import build_service
-from mks.server.text.files import TextFiles
-from mks.server.text.tokenizer import Tokenizer
 
 from . import kimi
 from .conftest import Running, running, wait_for

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mks.server.text.files import TextFiles, UnreadableFile
+from mks.models.text.files import TextFiles, UnreadableFile
 from mks.server.text.template import TemplateFailure, compile_template, load_template
 
 USER = [{"role": "user", "content": "hi"}]

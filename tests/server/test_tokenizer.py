@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
-from mks.server.text.files import TextFiles, UnreadableFile, read_text_files
+from mks.models.text.files import TextFiles, UnreadableFile, read_text_files
+from mks.models.text.tokenizer import BREAK, Tokenizer, end_ids, load_tokenizer
 from mks.server.text.stream import Utf8Stream
 from mks.server.text.template import load_template
-from mks.server.text.tokenizer import BREAK, Tokenizer, end_ids, load_tokenizer
 
 from .conftest import CHAT_TINY
 

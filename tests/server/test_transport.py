@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from mks.models.text.files import TextFiles
 from mks.server.api.build import build_service
-from mks.server.text.files import TextFiles
 
 from .conftest import Running, running, wait_for
 from .fake import FakeDecoder

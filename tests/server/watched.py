@@ -20,12 +20,12 @@ import free_decoder
 import uvicorn
 from heart import Heart
 
+from mks.models.text.files import read_text_files
 from mks.server.api.app import Holder, HttpOptions, build_app
 from mks.server.api.build import build_service
-from mks.server.api.http import configure, listen
-from mks.server.api.journal import Journal
 from mks.server.api.metrics import Metrics
-from mks.server.text.files import read_text_files
+from mks.server.http.access_log import Journal
+from mks.server.http.serve import configure, listen
 
 
 def memory() -> float:

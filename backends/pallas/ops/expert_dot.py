@@ -19,7 +19,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
-from ....dsl.program.expert_layout import OCTET, Block, ExpertLayout, ExpertProduct
+from ....dsl.program.layout.expert_layout import OCTET, Block, ExpertLayout, ExpertProduct
+from ....dsl.program.layout.lanes import LANES
 from ...reference.rounding import DTYPES
 from .dot import dot
 
@@ -28,7 +29,6 @@ type Ref = Any
 # Words to what the matrix unit takes, and what a code's value was divided by.
 type _Codes = tuple[Callable[[jax.Array], jax.Array], float]
 
-LANES = 128
 _KEPT = -0x71717172  # 0x8E in each byte: a sign, the two low bits of an exponent and the high bit of a fraction
 _EXPONENT = 0x7F800000
 _E4M3 = jnp.float8_e4m3fn

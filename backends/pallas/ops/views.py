@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-LANES = 128
+from ....dsl.program.layout.lanes import LANES
 
 
 def view_last(x: jax.Array, *, width: int) -> jax.Array:

@@ -12,10 +12,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec
 
-from mks.backends.pallas import ahead
-from mks.backends.pallas.kept import versions
+from mks.backends.pallas.aot import compiler
+from mks.backends.pallas.cycles.bundle_cache import versions
 from mks.dsl.diagnostics import MksError
-from mks.dsl.schedule.targets import targets
+from mks.dsl.targets.targets import targets
 
 pytest.importorskip("libtpu")
 from helpers import children
@@ -64,7 +64,7 @@ def test_machines(target, topology, cores):
         axes = {"x": count}
         x = shaped((8 * count, 128), on=machine.mesh(axes), spec=PartitionSpec("x"))
         function = pass_on(count) if count > 1 else lambda x: local(double, BLOCK, x)
-        compiled = ahead.compile_ahead(function, [x], machine, axes)
+        compiled = compiler.compile_ahead(function, [x], machine, axes)
         assert f"num_partitions={count}" in compiled.hlo or count == 1
         assert ('"has_communication":true' in compiled.hlo) == (count > 1)
 
@@ -80,7 +80,7 @@ def test_two_axes():
         call = pl.pallas_call(double, out_shape=BLOCK)
         return jax.shard_map(call, in_specs=split, out_specs=split, check_vma=False)(x)
 
-    assert "num_partitions=4" in ahead.compile_ahead(function, [x], machine, axes).hlo
+    assert "num_partitions=4" in compiler.compile_ahead(function, [x], machine, axes).hlo
 
 
 def test_what_is_measured():
@@ -143,7 +143,7 @@ def test_without_libtpu(monkeypatch):
     def absent(**kwargs):
         raise RuntimeError("JAX TPU support not installed; cannot generate TPU topology. See ...")
 
-    monkeypatch.setattr(ahead.topologies, "get_topology_desc", absent)
+    monkeypatch.setattr(compiler.topologies, "get_topology_desc", absent)
     with pytest.raises(MksError) as caught:
         described("v5p", (4, 4, 4))
 
@@ -181,9 +181,9 @@ def test_saved_programs(tmp_path):
         return {"new": local(double, BLOCK, held["old"])}, held["count"] + 1
 
     compiled = compile_local(function, {"old": shaped((8, 128)), "count": shaped((), jnp.int32)})
-    written = ahead.save(compiled, path)
+    written = compiler.save(compiled, path)
 
-    saved = ahead.read(path)
+    saved = compiler.read(path)
     assert path.stat().st_size == written > len(saved.program) > 1000
     assert saved.arguments == jax.tree.structure((({"old": 0, "count": 0},), {}))
     assert saved.shapes == {"[0][0]['count']": "int32[]", "[0][0]['old']": "float32[8, 128]"}

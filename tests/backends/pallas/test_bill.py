@@ -16,8 +16,8 @@ from helpers.tiers import thorough_but
 from helpers.toys import DELTA, DENSE
 
 from mks.dsl.program import ir as p
-from mks.dsl.program.bill import BAND, Bill, bill
-from mks.dsl.program.lower import lower
+from mks.dsl.program.analysis.memory import BAND, Bill, bill
+from mks.dsl.program.lower.lower import lower
 
 # What the compiler spills is a larger share of a small kernel; its memory is in no danger. In f32, more often than in
 # bf16, it may be no register.

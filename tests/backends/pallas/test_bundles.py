@@ -10,8 +10,8 @@ from unittest import mock
 import pytest
 from helpers.counted import BLOCKS, HEADS, LAYERS, SLOTS
 
-from mks.backends.pallas.bundles import UncountableError, count, dump
-from mks.backends.pallas.regions import regions
+from mks.backends.pallas.cycles.bundles import UncountableError, count, dump
+from mks.backends.pallas.cycles.llo_schedule import regions
 
 pytest.importorskip("libtpu")
 TESTS = Path(__file__).parents[2]

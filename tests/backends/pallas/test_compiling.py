@@ -14,28 +14,30 @@ from attrs import evolve
 from helpers import children
 from jax.experimental import pallas as pl
 
-from mks.backends.pallas import compiling, places, walk
-from mks.backends.pallas.ahead import compile_ahead, meshed, read
-from mks.backends.pallas.bundles import Bundles
-from mks.backends.pallas.call import Flavour
-from mks.backends.pallas.compiling import compile_step, copies
-from mks.backends.pallas.counting import count_step
-from mks.backends.pallas.places import place_of, trips
-from mks.backends.pallas.sharded import arguments, build
-from mks.backends.pallas.tape import IDLE, starting, table
-from mks.dsl.compile import load_definition
+from mks.backends.commands.compile import _count, compile_
+from mks.backends.pallas.aot import measure as compiling
+from mks.backends.pallas.aot.compiler import compile_ahead, meshed, read
+from mks.backends.pallas.aot.measure import compile_step, copies
+from mks.backends.pallas.cycles.bundles import Bundles
+from mks.backends.pallas.cycles.counting import count_step
+from mks.backends.pallas.emit import emitter as walk
+from mks.backends.pallas.emit import scopes
+from mks.backends.pallas.emit.call import Flavour
+from mks.backends.pallas.emit.scopes import place_of, trips
+from mks.backends.pallas.emit.shard_map import arguments, build
+from mks.backends.pallas.layout.tape import IDLE, starting, table
 from mks.dsl.diagnostics import Diagnostic, MksError
+from mks.dsl.frontend import load_definition
 from mks.dsl.program import ir as p
-from mks.dsl.program.lower import lower
-from mks.dsl.schedule.targets import targets
+from mks.dsl.program.lower.lower import lower
+from mks.dsl.targets.targets import targets
 from mks.models.library import find_definition
 from mks.server.commands.bench_command import bench
-from mks.server.commands.compile import _count, compile_
 
 pytest.importorskip("libtpu")
 MODELS = Path(walk.__file__).parents[2] / "models"
 TOPOLOGIES = {"v5e": (1, 1), "v6e": (1, 1), "v5p": (1, 1, 1), "tpu7x": (1, 1, 1)}
-COMMAND = "import sys; from mks.server.commands.compile import compile_; sys.exit(compile_(sys.argv[1:]))"
+COMMAND = "import sys; from mks.backends.commands.compile import compile_; sys.exit(compile_(sys.argv[1:]))"
 
 
 def program(name: str, rows: int = 1, target: str | None = None) -> p.Program:
@@ -88,8 +90,10 @@ def test_bundles_are_counted_where_that_is_asked_for(tmp_path, monkeypatch, know
     """And taken from where they were kept: compiling does not wait for them."""
     found = Bundles(12, 3, (), True)
     tried = []
-    monkeypatch.setattr("mks.backends.pallas.kept.kept", lambda program: found if known else None)
-    monkeypatch.setattr("mks.backends.pallas.counting.count_step", lambda program: tried.append(program) or found)
+    monkeypatch.setattr("mks.backends.pallas.cycles.bundle_cache.kept", lambda program: found if known else None)
+    monkeypatch.setattr(
+        "mks.backends.pallas.cycles.counting.count_step", lambda program: tried.append(program) or found
+    )
     said = {"bundles": None}
     _count(tmp_path, program("smollm2"), said, asked, quiet=True)
 
@@ -249,7 +253,7 @@ def test_trips():
     assert (found["part attention"], found["part delta"], found["layers"]) == (16, 48, 64)
     [tiles] = [times for name, times in found.items() if name.startswith("tiles of")]
     assert tiles == 16 * 2 * 4096 // 1024
-    some = places.small(program("qwen38", rows=2))
+    some = scopes.small(program("qwen38", rows=2))
     assert [times for name, times in some.items() if name.startswith("last tile")] == [16 * 2]
 
 

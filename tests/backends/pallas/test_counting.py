@@ -15,15 +15,15 @@ from helpers.cases import Case, lowered
 from helpers.definitions import changed
 from helpers.schedules import KIMI, ONE
 
-from mks.backends.pallas.bundles import Bundles, Row, UncountableError, count, dump
-from mks.backends.pallas.counting import count_step
-from mks.backends.pallas.kept import kept
-from mks.backends.pallas.places import BEGINS, small, trips
+from mks.backends.pallas.cycles.bundle_cache import kept
+from mks.backends.pallas.cycles.bundles import Bundles, Row, UncountableError, count, dump
+from mks.backends.pallas.cycles.counting import count_step
+from mks.backends.pallas.emit.scopes import BEGINS, small, trips
 from mks.backends.timeline.summary import predict
+from mks.dsl.program.analysis.routing_stats import alone
+from mks.dsl.program.analysis.traffic import fetched
 from mks.dsl.program.ir import Program
-from mks.dsl.program.lower import lower
-from mks.dsl.program.reads import fetched
-from mks.dsl.report.chance import alone
+from mks.dsl.program.lower.lower import lower
 
 pytest.importorskip("libtpu")
 
@@ -47,7 +47,7 @@ def schedules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its kernel's schedules, for v5e."""
     folder = tmp_path_factory.mktemp("schedules")
     (folder / "program").write_bytes(pickle.dumps(routed(), protocol=5))
-    dump([sys.executable, "-m", "mks.backends.pallas.counting", str(folder / "program")], folder, timeout=1500)
+    dump([sys.executable, "-m", "mks.backends.pallas.cycles.counting", str(folder / "program")], folder, timeout=1500)
     return folder
 
 

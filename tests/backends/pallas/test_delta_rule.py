@@ -16,7 +16,7 @@ from jax.experimental.pallas import tpu as pltpu
 from mks.backends.pallas.ops.delta_rule import delta_rule
 from mks.backends.reference.ops import delta_rule as reference
 from mks.backends.reference.rounding import DTYPES
-from mks.dsl.program import work
+from mks.dsl.program.ir import scratch as work
 
 
 def arguments(b: int, kh: int, h: int, key: int, val: int, by_key: bool) -> list[jax.ShapeDtypeStruct]:

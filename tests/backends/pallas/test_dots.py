@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jax.experimental import pallas as pl
 
-from mks.backends.pallas.dots import unfolded
-from mks.dsl.program.tiles import WIDTH, Run
+from mks.backends.pallas.emit.matmul import unfolded
+from mks.dsl.program.layout.tiling import WIDTH, Run
 
 
 @pytest.mark.parametrize(("fold", "rows"), [(1, 3), (2, 1), (2, 8), (4, 5), (8, 7), (16, 3), (16, 8)])

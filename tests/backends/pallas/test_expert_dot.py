@@ -17,10 +17,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from mks.backends.pallas.ops.expert_dot import expert_dot
-from mks.dsl.program.expert_layout import ExpertLayout, ExpertProduct
-from mks.models.codecs import E2M1
-from mks.models.expert_banks import pack_expert
-from mks.models.read import Quantised
+from mks.dsl.program.layout.expert_layout import ExpertLayout, ExpertProduct
+from mks.models.checkpoint.codecs import E2M1
+from mks.models.checkpoint.read import Quantised
+from mks.models.packing.experts import pack_expert
 
 DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16)}
 TINY, CUT, REAL = (64, 64), (8, 64), (384, 3584)  # a share of the expert's width, and of what it reads

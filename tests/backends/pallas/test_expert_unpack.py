@@ -9,11 +9,11 @@ import pytest
 from helpers.experts import expert
 from helpers.tiers import thorough_but
 
-from mks.backends.pallas.expert_unpack import expert_matrices
-from mks.models.codecs import E2M1
-from mks.models.expert_banks import pack_expert
-from mks.models.read import Quantised
-from mks.models.reblocking import reblocked
+from mks.backends.pallas.layout.expert_unpack import expert_matrices
+from mks.models.checkpoint.codecs import E2M1
+from mks.models.checkpoint.read import Quantised
+from mks.models.packing.experts import pack_expert
+from mks.models.packing.requantize import reblocked
 
 
 @pytest.mark.parametrize(("width", "latent"), thorough_but([(8, 64)], [(8, 64), (96, 512), (300, 608)]))

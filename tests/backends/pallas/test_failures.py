@@ -6,7 +6,7 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from mks.backends.pallas.failures import Failure, diagnose, explain_failure
+from mks.backends.pallas.aot.failures import Failure, diagnose, explain_failure
 from mks.dsl.codes import pages
 from mks.dsl.source import Source, Span
 

@@ -7,8 +7,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec
 
-from mks.backends.pallas.ahead import compile_ahead
-from mks.backends.pallas.hlo import copies_at_least, kernels, moves
+from mks.backends.pallas.aot.compiler import compile_ahead
+from mks.backends.pallas.aot.hlo import copies_at_least, kernels, moves
 
 pytest.importorskip("libtpu")
 from helpers.ahead import HBM, VMEM, compile_local, described, fetch, local, pinned, shaped

@@ -7,9 +7,9 @@ import pytest
 from attrs import asdict, evolve
 from helpers.small import Case, program
 
-from mks.backends.pallas import kept as keeping
-from mks.backends.pallas.bundles import Bundles, Row
-from mks.backends.pallas.kept import keep, kept
+from mks.backends.pallas.cycles import bundle_cache as keeping
+from mks.backends.pallas.cycles.bundle_cache import keep, kept
+from mks.backends.pallas.cycles.bundles import Bundles, Row
 from mks.dsl.program.ir import Program
 
 FOUND = Bundles(130, 40, (Row("kernel", "call", 0, 30, 1, True), Row("layers", "loop", 1, 10, 10, True)), True)

@@ -20,19 +20,19 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 pytest.importorskip("libtpu")
 
-from mks.backends.pallas import hlo
-from mks.backends.pallas.ahead import compile_ahead, meshed
-from mks.backends.pallas.call import Flavour, operands, states
-from mks.backends.pallas.compiling import compile_step, copies
-from mks.backends.pallas.several import several
-from mks.backends.pallas.sharded import arguments, build, layouts
-from mks.dsl.compile import load_definition
+from mks.backends.pallas.aot import hlo
+from mks.backends.pallas.aot.compiler import compile_ahead, meshed
+from mks.backends.pallas.aot.measure import compile_step, copies
+from mks.backends.pallas.emit.call import Flavour, operands, states
+from mks.backends.pallas.emit.shard_map import arguments, build, layouts
+from mks.backends.pallas.runtime.multi_step import several
+from mks.dsl.frontend import load_definition
 from mks.dsl.model.instance import Instance
 from mks.dsl.model.ir import Codec
-from mks.dsl.program.bill import bill
+from mks.dsl.program.analysis.memory import bill
+from mks.dsl.program.analysis.traffic import read_arrays
 from mks.dsl.program.ir import Program
-from mks.dsl.program.lower import lower
-from mks.dsl.program.reads import read_arrays
+from mks.dsl.program.lower.lower import lower
 from mks.dsl.schedule.ir import Schedule, Store
 
 

@@ -11,7 +11,7 @@ from helpers.toys import DENSE, MOE
 from mks.dsl.diagnostics import MksError
 from mks.dsl.model import along, rules
 from mks.dsl.model.ops import Op, table
-from mks.dsl.program.proof import prove
+from mks.dsl.program.verify.prove import prove
 
 TWO = "target tpu7x 1x1x1\ncontext 256\nmesh tp = 2\n"
 FOUR = "target v5e 2x2\ncontext 256\nmesh a = 2, b = 2\n"

@@ -6,7 +6,7 @@ import pytest
 from helpers.cases import Case, lowered
 from helpers.kernels import run, wrong
 
-from mks.backends.pallas.call import scalar_tables
+from mks.backends.pallas.emit.call import scalar_tables
 from mks.dsl.diagnostics import MksError
 
 TEXT = """mks 1

@@ -30,7 +30,7 @@ DELTA_LINES = (
     + "prefetch delta.state at previous mlp.h\n"
 )
 MODELS = {"dense": Case(DENSE, STEPS, DENSE_LINES, filled=True), "delta": Case(DELTA, STEPS, DELTA_LINES, filled=True)}
-WAITS = ("Wait", "Loaded", "Saved")
+WAITS = ("Wait", "CopyWait", "StoreWait")
 
 
 @cache

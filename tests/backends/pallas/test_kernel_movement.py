@@ -16,7 +16,7 @@ from helpers.kernels import Found, run, same
 from helpers.tiers import thorough_but
 from helpers.toys import DELTA, DENSE, MOE
 
-from mks.dsl.program.words import words
+from mks.dsl.program.print.text import words
 
 ONE = "target v5e 1x1\ncontext 512\n"
 TWO = "target tpu7x 1x1x1\ncontext 512\nmesh tp = 2\n"

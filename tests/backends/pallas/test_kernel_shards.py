@@ -12,7 +12,7 @@ from helpers.kernels import run, wrong
 from helpers.toys import DELTA, DENSE, MOE
 
 from mks.dsl.schedule.shares import Shares
-from mks.models.shares import ranges, rank
+from mks.models.packing.shards import ranges, rank
 
 MESH = "target v5e 2x2\ncontext 512\nmesh a = 2, b = 2\n"
 WAYS = ("a", "b", "a, b", "b, a")

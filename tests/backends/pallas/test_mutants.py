@@ -17,7 +17,7 @@ from helpers.kernels import MODES, Outcome, run, same
 from helpers.mutants import mutants
 from helpers.toys import DENSE
 
-from mks.dsl.program.proof import prove
+from mks.dsl.program.verify.prove import prove
 
 _STREAMED = (
     "stream all {\nslots = 3\nslot = 2560 KiB\nattention : (wq, wk, wv), wo\nmlp : (gate, up), down\nstep : out\n}\n"

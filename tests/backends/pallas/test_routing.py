@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mks.backends.pallas import routing
+from mks.backends.pallas.emit import moe as routing
 
 
 @pytest.mark.parametrize(

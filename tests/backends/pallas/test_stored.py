@@ -10,9 +10,9 @@ from helpers.schedules import BLOCKS, EXPANDED, KIMI, ONE, kimi
 from helpers.tiers import thorough_but
 from helpers.toys import MOE
 
-from mks.backends.pallas.stored import packed_weights
-from mks.dsl.program.lower import lower
-from mks.models import operands
+from mks.backends.pallas.runtime.packed_weights import packed_weights
+from mks.dsl.program.lower.lower import lower
+from mks.models.packing.pack import operands
 
 SIZES = {
     "d": 128, "layers": 3, "vocab": 320, "block": 2, "heads": 4, "q_lora": 48, "kv_lora": 32, "nope": 16, "common": 8,

@@ -7,9 +7,9 @@ from helpers.definitions import FOLDER
 
 pytest.importorskip("libtpu")
 
-from mks.backends.pallas.compiling import compile_step
-from mks.dsl.compile import load_definition
-from mks.dsl.program.lower import lower
+from mks.backends.pallas.aot.measure import compile_step
+from mks.dsl.frontend import load_definition
+from mks.dsl.program.lower.lower import lower
 
 
 @pytest.mark.parametrize(

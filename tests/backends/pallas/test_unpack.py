@@ -13,19 +13,19 @@ from attrs import evolve
 from helpers.definitions import FOLDER
 from helpers.oracles import DATA
 
-from mks.backends.pallas import sharing, unpack
-from mks.backends.pallas.rows import rows
-from mks.backends.pallas.stored import packed_weights
-from mks.dsl.compile import load_definition
-from mks.dsl.program.lower import lower
-from mks.dsl.program.tiles import tiling
+from mks.backends.pallas.layout import resharding, unpack
+from mks.backends.pallas.runtime.packed_weights import packed_weights
+from mks.backends.pallas.runtime.row_state import rows
+from mks.dsl.frontend import load_definition
+from mks.dsl.program.layout.tiling import tiling
+from mks.dsl.program.lower.lower import lower
 from mks.dsl.schedule.ir import Schedule, Shard, Split, bare
 from mks.dsl.schedule.shares import Shares
-from mks.dsl.schedule.targets import targets
-from mks.models import operands, tapes
-from mks.models.load import load
-from mks.models.read import read
-from mks.models.shares import share
+from mks.dsl.targets.targets import targets
+from mks.models.checkpoint.load import load
+from mks.models.checkpoint.read import read
+from mks.models.packing.pack import operands, tapes
+from mks.models.packing.shards import share
 
 DTYPES = {16: np.dtype(ml_dtypes.bfloat16), 32: np.dtype(np.float32)}
 
@@ -107,7 +107,7 @@ def test_sharing(kind: str) -> None:
         layers = bound.instance.owner_layers(weight.part)
         whole = read(bound, name, layers and layers[-1])
         parts = np.stack([share(whole, weight, shares, core) for core in range(cores)])
-        how = sharing.of_weight(shares, weight)
+        how = resharding.of_weight(shares, weight)
         shared += any(how.cuts)
         np.testing.assert_array_equal(how.joined(jnp.asarray(parts)), whole, name)
         np.testing.assert_array_equal(how.cut(jnp.asarray(whole)), parts, name)

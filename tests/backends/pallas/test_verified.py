@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mks.backends.pallas.verified import LIMITS, Choice, Comparison, Errors, Verified, errors
+from mks.backends.pallas.diff_test.report import LIMITS, Choice, Comparison, Errors, Verified, errors
 
 LIMIT = LIMITS["f32"]
 

@@ -26,9 +26,9 @@ from mks.backends.timeline.actions import Where
 from mks.backends.timeline.simulate import Transfer
 from mks.backends.timeline.summary import Prediction, predict
 from mks.dsl.commands.cli import main
-from mks.dsl.compile import Definition
-from mks.dsl.program.bill import bill, mib
-from mks.dsl.program.lower import lower
+from mks.dsl.frontend import Definition
+from mks.dsl.program.analysis.memory import bill, mib
+from mks.dsl.program.lower.lower import lower
 
 DRAWN = ("qwen38", "kimi_k3", "smollm2", "qwen3")
 SVG = "{http://www.w3.org/2000/svg}"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mks.backends.reference import ReferenceDecoder
-from mks.dsl.compile import check_source
+from mks.dsl.frontend import check_source
 from mks.dsl.source import Source
 
 TEXT = """\

@@ -12,7 +12,7 @@ from helpers.oracles import DATA, answers, read
 from helpers.tiers import thorough_but
 
 from mks.backends.reference import ReferenceDecoder
-from mks.dsl.compile import load_definition
+from mks.dsl.frontend import load_definition
 from mks.dsl.model.instantiate import instantiate
 
 SIZES = {

@@ -13,7 +13,7 @@ from helpers.muse import rms, turn
 
 from mks.backends.reference import ReferenceDecoder
 from mks.backends.reference.rounding import rounded
-from mks.dsl.compile import load_definition
+from mks.dsl.frontend import load_definition
 from mks.dsl.model.instantiate import instantiate
 
 SIZES = {"d": 48, "layers": 3, "ffn": 64, "vocab": 60, "q_heads": 6, "kv_heads": 2}

@@ -33,7 +33,7 @@ def cube(x):
 USES_IT = '''
 import numpy as np
 from mks.backends.reference import ReferenceDecoder
-from mks.dsl.compile import check_source
+from mks.dsl.frontend import check_source
 from mks.dsl.model.instantiate import instantiate
 from mks.dsl.source import Source
 text = """mks 1

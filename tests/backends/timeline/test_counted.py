@@ -7,19 +7,19 @@ import pytest
 from attrs import evolve
 from helpers.definitions import changed
 
-from mks.backends.pallas.bundles import Bundles, Row
-from mks.backends.pallas.kept import keep
-from mks.backends.pallas.places import LAYERS, expert_scope, part_scope
+from mks.backends.pallas.cycles.bundle_cache import keep
+from mks.backends.pallas.cycles.bundles import Bundles, Row
+from mks.backends.pallas.emit.scopes import LAYERS, expert_scope, part_scope
 from mks.backends.pictures.entry import draw
 from mks.backends.timeline.actions import Await
 from mks.backends.timeline.counted import Counted
-from mks.backends.timeline.figures import machine
+from mks.backends.timeline.machine_model import machine
 from mks.backends.timeline.report import report
 from mks.backends.timeline.summary import Prediction, predict
 from mks.backends.timeline.unroll import unroll
 from mks.dsl.program import ir as p
-from mks.dsl.program.lower import lower
-from mks.dsl.schedule.targets import targets
+from mks.dsl.program.lower.lower import lower
+from mks.dsl.targets.targets import targets
 
 POSITION = 1152
 TPU = machine(targets["tpu7x"])

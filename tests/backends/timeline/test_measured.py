@@ -9,11 +9,11 @@ import pytest
 from helpers import megakernels as public
 
 from mks.backends.timeline.actions import Collect, Post
-from mks.backends.timeline.figures import machine, sources
 from mks.backends.timeline.links import phase_seconds
+from mks.backends.timeline.machine_model import machine, sources
 from mks.backends.timeline.simulate import simulate
-from mks.dsl.program.exchange import Phase
-from mks.dsl.schedule.targets import targets
+from mks.dsl.program.layout.collective_plan import Phase
+from mks.dsl.targets.targets import targets
 
 TPU = machine(targets["tpu7x"])
 

@@ -11,20 +11,20 @@ from helpers.experts import expert
 
 from mks.backends.timeline.actions import Await, Collect, Issue, Post
 from mks.backends.timeline.costs import attend_tile, expert_dot
-from mks.backends.timeline.figures import machine
 from mks.backends.timeline.links import chips, crossings
+from mks.backends.timeline.machine_model import machine
 from mks.backends.timeline.report import report
 from mks.backends.timeline.summary import Prediction, predict
 from mks.backends.timeline.unroll import unroll
 from mks.backends.timeline.words import words
 from mks.dsl.commands.cli import main
-from mks.dsl.compile import load_definition
+from mks.dsl.frontend import load_definition
 from mks.dsl.model.ir import Codec
 from mks.dsl.program import ir as p
-from mks.dsl.program.lower import lower
-from mks.dsl.program.reads import kept, reads, runs, writes
+from mks.dsl.program.analysis.traffic import kept, reads, runs, writes
+from mks.dsl.program.lower.lower import lower
 from mks.dsl.schedule.ir import Store
-from mks.dsl.schedule.targets import targets
+from mks.dsl.targets.targets import targets
 
 MODELS = Path(__file__).parents[3] / "models"
 

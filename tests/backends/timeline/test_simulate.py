@@ -4,9 +4,9 @@ import pytest
 from attrs import evolve
 
 from mks.backends.timeline.actions import Await, Collect, Issue, Post, Run, Where
-from mks.backends.timeline.figures import Machine, machine
+from mks.backends.timeline.machine_model import Machine, machine
 from mks.backends.timeline.simulate import Trace, simulate
-from mks.dsl.schedule.targets import Figure, targets
+from mks.dsl.targets.targets import Figure, targets
 
 A = Where("part", 0, "a")
 B = Where("part", 0, "b")

@@ -8,14 +8,14 @@ import pytest
 from helpers.schedules import kimi
 from helpers.small import Case, program
 
-from mks.backends.timeline import command
-from mks.backends.timeline.command import block, main
+from mks.backends.commands import tune as command
+from mks.backends.commands.tune import block, main
 from mks.backends.timeline.moves import choices, fitting
 from mks.backends.timeline.summary import predict
 from mks.backends.timeline.tune import Tuned, proven, steps, tune
-from mks.dsl.compile import Definition, check_source
+from mks.dsl.frontend import Definition, check_source
 from mks.dsl.model.instance import Instance
-from mks.dsl.program.lower import lower
+from mks.dsl.program.lower.lower import lower
 from mks.dsl.schedule.ir import Schedule
 from mks.dsl.source import Source
 

@@ -17,8 +17,8 @@ from mks.dsl.lsp.complete import complete
 from mks.dsl.lsp.hover import hover
 from mks.dsl.lsp.outline import outline
 from mks.dsl.lsp.positions import lines
-from mks.dsl.program.reads import array_bytes, tapes
-from mks.dsl.program.tiles import ROW_BYTES
+from mks.dsl.program.analysis.traffic import array_bytes, tapes
+from mks.dsl.program.layout.tiling import ROW_BYTES
 from mks.dsl.source import Source
 
 _TIMED = re.compile(r"([\d,]+) bytes, ([\d.e+]+) (s|ms|µs|ns) at ([\d.]+) TB/s")

@@ -7,10 +7,10 @@ from helpers.definitions import changed
 from helpers.drawing import FULL, draw
 
 from mks.dsl.program import ir as p
-from mks.dsl.program.bill import TEMPORARIES, Bill, bill
-from mks.dsl.program.lower import lower
-from mks.dsl.program.temporaries import temporaries
-from mks.dsl.schedule.targets import padded_bytes
+from mks.dsl.program.analysis.memory import TEMPORARIES, Bill, bill
+from mks.dsl.program.analysis.spills import temporaries
+from mks.dsl.program.lower.lower import lower
+from mks.dsl.targets.targets import padded_bytes
 
 
 def lowered(name: str, rows: int, *edits: tuple[str, str]) -> p.Program:

@@ -7,9 +7,9 @@ from helpers.definitions import changed
 
 from mks.dsl.diagnostics import MksError
 from mks.dsl.program import ir as p
-from mks.dsl.program.lower import lower
-from mks.dsl.program.proof_values import placed
-from mks.dsl.program.work import collective
+from mks.dsl.program.ir.scratch import collective
+from mks.dsl.program.lower.lower import lower
+from mks.dsl.program.verify.buffers import placed
 
 
 def kimi(*edits: tuple[str, str], rows: int = 8) -> p.Program:

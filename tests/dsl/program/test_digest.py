@@ -4,9 +4,9 @@ import pytest
 from attrs import evolve
 from helpers.definitions import FOLDER, changed, text
 
-from mks.dsl.compile import Definition, check_source
-from mks.dsl.program.digest import digest
-from mks.dsl.program.lower import lower
+from mks.dsl.frontend import Definition, check_source
+from mks.dsl.program.analysis.fingerprint import digest
+from mks.dsl.program.lower.lower import lower
 from mks.dsl.source import Source
 
 

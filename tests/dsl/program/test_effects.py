@@ -6,10 +6,10 @@ import pytest
 from helpers.definitions import FOLDER, changed
 from helpers.mdtest import cases, program
 
-from mks.dsl.compile import Definition, check_source
-from mks.dsl.program import effects
-from mks.dsl.program.effects import check_program, idle_lines
-from mks.dsl.program.lower import lower
+from mks.dsl.frontend import Definition, check_source
+from mks.dsl.program.analysis import check_program as effects
+from mks.dsl.program.analysis.check_program import check_program, idle_lines
+from mks.dsl.program.lower.lower import lower
 from mks.dsl.source import Source
 
 PAGES = FOLDER.parent / "tests/dsl/diagnostics/programs.md"

@@ -4,9 +4,9 @@ import pytest
 from helpers.small import Case, program
 
 from mks.dsl.diagnostics import MksError
-from mks.dsl.program.exchange import BufferNeed, Phase, all_gather, all_reduce, argmax, scatter
 from mks.dsl.program.ir import Program
-from mks.dsl.program.proof import prove
+from mks.dsl.program.layout.collective_plan import BufferNeed, Phase, all_gather, all_reduce, argmax, scatter
+from mks.dsl.program.verify.prove import prove
 
 
 def test_direct() -> None:

@@ -8,11 +8,11 @@ from helpers.schedules import EXPANDED
 
 from mks.backends.timeline.summary import predict
 from mks.dsl.program import ir as p
-from mks.dsl.program.bill import bill
-from mks.dsl.program.lower import lower
-from mks.dsl.program.proof import prove
-from mks.dsl.program.reads import reads
-from mks.dsl.program.record import numerics
+from mks.dsl.program.analysis.memory import bill
+from mks.dsl.program.analysis.traffic import reads
+from mks.dsl.program.lower.lower import lower
+from mks.dsl.program.print.json import numerics
+from mks.dsl.program.verify.prove import prove
 
 LAYERS, CONTEXT, HEADS, KEY, VALUE = 24, 4096, 3, 192, 128
 

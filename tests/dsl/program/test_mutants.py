@@ -13,7 +13,7 @@ from helpers.small import CASES, Case, program
 from helpers.tiers import thorough_but
 
 from mks.dsl.program.ir import Program
-from mks.dsl.program.proof import prove
+from mks.dsl.program.verify.prove import prove
 
 TILES = (5, 0, 1, 2)  # of a cache, or experts; with up to three slots
 
@@ -26,7 +26,7 @@ SURVIVE = {
     r"another layer in (Load|Saved) ": "it means the same entry there, or one whose wait may come a layer earlier",
     r"(without|twice) Load vectors ": "before the first layer, which does not run that part",
     r"(without|twice|one more in|one less in) Start ": "its transfers lie beyond the end of the tape, and do nothing",
-    r"(without|twice) Saved ": "of a single layer: nothing was saved before it",
+    r"(without|twice) StoreWait ": "of a single layer: nothing was saved before it",
     r"twice Barrier": "cores that have met meet again",
     r"(one less|fewer bytes) in Wait ": "beyond the end of the tape",
 }

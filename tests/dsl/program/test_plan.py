@@ -13,13 +13,13 @@ from helpers import children
 from helpers.definitions import FOLDER, changed, text
 
 from mks.dsl.commands import cli
-from mks.dsl.compile import check_source
-from mks.dsl.program.bill import bill
+from mks.dsl.frontend import check_source
+from mks.dsl.program.analysis.memory import bill
+from mks.dsl.program.analysis.traffic import reads, runs, tapes, writes
 from mks.dsl.program.ir import Op, Program
-from mks.dsl.program.lower import lower
-from mks.dsl.program.reads import reads, runs, tapes, writes
-from mks.dsl.program.record import numerics, record
-from mks.dsl.program.words import WIDTH, words
+from mks.dsl.program.lower.lower import lower
+from mks.dsl.program.print.json import numerics, record
+from mks.dsl.program.print.text import WIDTH, words
 from mks.dsl.source import Source
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -212,7 +212,7 @@ def test_every_op_is_shown() -> None:
     """An op of any kind has a line in words, one that has no words of its own too."""
     from attrs import frozen
 
-    from mks.dsl.program.happens import happens
+    from mks.dsl.program.print.ops import happens
 
     @frozen
     class Strange:

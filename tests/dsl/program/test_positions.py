@@ -11,11 +11,11 @@ from helpers.small import Case, program
 
 from mks.backends.timeline.summary import predict
 from mks.dsl.diagnostics import MksError
-from mks.dsl.program.bill import bill
+from mks.dsl.program.analysis.memory import bill
+from mks.dsl.program.analysis.roofline import traffics
+from mks.dsl.program.analysis.traffic import kept, reads
 from mks.dsl.program.ir import Program
-from mks.dsl.program.reads import kept, reads
-from mks.dsl.program.words import words
-from mks.dsl.report.traffic import traffics
+from mks.dsl.program.print.text import words
 
 CONTEXT = 65536
 

@@ -14,13 +14,13 @@ from helpers.simulate import outcome
 from helpers.small import CASES, Case, program
 from helpers.wrong import wrong
 
-from mks.dsl.compile import load_definition
 from mks.dsl.diagnostics import Diagnostic, MksError
+from mks.dsl.frontend import load_definition
 from mks.dsl.program import ir as p
-from mks.dsl.program.lower import lower
-from mks.dsl.program.proof import _bones, prove, prove_all
-from mks.dsl.program.proof_exchanges import barrier_machine
-from mks.dsl.program.proof_paths import check, layers, track
+from mks.dsl.program.lower.lower import lower
+from mks.dsl.program.verify.collectives import barrier_machine
+from mks.dsl.program.verify.paths import check, layers, track
+from mks.dsl.program.verify.prove import _bones, prove, prove_all
 
 RINGED, GATED, EXPERTS, MERGED = CASES[1], CASES[6], CASES[7], CASES[9]
 
@@ -86,7 +86,7 @@ def test_the_proof_is_quick() -> None:
 
 def test_a_slot_read_before_its_wait() -> None:
     """E220: a product without its wait."""
-    found = said(GATED, "without Loaded state delta.S", "E220")
+    found = said(GATED, "without CopyWait state delta.S", "E220")
 
     assert found.message == "the read of slot 0 of `state delta.S` does not wait for its load"
     assert found.primary is not None
@@ -97,7 +97,7 @@ def test_a_slot_read_before_its_wait() -> None:
 
 def test_a_slot_overwritten() -> None:
     """E221: a load while the slot is still being saved, with the line that prefetches it and both steps."""
-    found = said(GATED, "without Saved state delta.S", "E221")
+    found = said(GATED, "without StoreWait state delta.S", "E221")
 
     assert found.message == "`state delta.S` is loaded into slot 0 while it is still being saved"
     assert found.primary is not None
@@ -108,7 +108,7 @@ def test_a_slot_overwritten() -> None:
 def test_a_transfer_without_a_wait() -> None:
     """E222: what was saved last is not waited for."""
     whole = program(GATED)
-    body = tuple(op for op in whole.body if not (isinstance(op, p.Saved) and op.copy == "state delta.pq"))
+    body = tuple(op for op in whole.body if not (isinstance(op, p.StoreWait) and op.copy == "state delta.pq"))
     found = prove(evolve(whole, body=body))
 
     assert [d.code for d in found] == ["E222"]
@@ -177,7 +177,7 @@ def test_no_barrier() -> None:
     )
     whole = program(EXPERTS)
     fewer = evolve(whole, exchanges={name: evolve(e, axes=e.axes[:1]) for name, e in whole.exchanges.items()})
-    meets = track(fewer, lambda op, _: isinstance(op, p.Barrier | p.Send | p.Receive | p.Greedy))
+    meets = track(fewer, lambda op, _: isinstance(op, p.Barrier | p.Send | p.Receive | p.Argmax))
     found = check(barrier_machine(fewer), meets, layers(fewer))
 
     assert found is not None
@@ -203,9 +203,11 @@ def test_what_no_layer_owns() -> None:
     """E220: the step's own entries move outside of the layers, where they have one slot."""
     whole = program(RINGED)
     path, _ = next(
-        (path, op) for path, op in placed(whole.body) if isinstance(op, p.Loaded) and op.copy == "vectors mlp"
+        (path, op) for path, op in placed(whole.body) if isinstance(op, p.CopyWait) and op.copy == "vectors mlp"
     )
-    inside = replaced(whole, path, (p.Load("vectors step", False), p.Loaded("vectors step"), p.Loaded("vectors mlp")))
+    inside = replaced(
+        whole, path, (p.CopyStart("vectors step", False), p.CopyWait("vectors step"), p.CopyWait("vectors mlp"))
+    )
 
     assert "`mlp` uses `vectors step`, of which it has no entry" in {d.message for d in prove(inside)}
 
@@ -213,7 +215,7 @@ def test_what_no_layer_owns() -> None:
 def test_other_layers_count_too() -> None:
     """What two layers allow and three do not is refused, and said to be so."""
     two = CASES[3]
-    found = said(two, "without Saved entry attention.keys", "E221")
+    found = said(two, "without StoreWait entry attention.keys", "E221")
 
     assert two.layers == 2
     assert "not with the model's own layers, but with others of the same kinds, numbered from 0" in found.notes
@@ -224,10 +226,10 @@ def test_other_layers_count_too() -> None:
     lambda layers: evolve(layers, choices=layers.choices[:-1]),
     lambda layers: evolve(layers, choices=layers.choices[::-1]),
 ])  # fmt: skip
-def test_layers_are_those_of_the_table(change: Callable[[p.Layers], p.Layers]) -> None:
+def test_layers_are_those_of_the_table(change: Callable[[p.LayerLoop], p.LayerLoop]) -> None:
     """E223: a tape has the order of the layer table, which is what must run."""
     whole = program(RINGED)
-    body = tuple(change(op) if isinstance(op, p.Layers) else op for op in whole.body)
+    body = tuple(change(op) if isinstance(op, p.LayerLoop) else op for op in whole.body)
 
     assert [d.code for d in prove(evolve(whole, body=body))] == ["E223"]
 
@@ -259,7 +261,7 @@ def test_depths_and_trips(slots: int, trips: int) -> None:
 def test_no_trips() -> None:
     """What is repeated no times does nothing, whatever it is."""
     whole = program(RINGED)
-    idle = p.Repeat("block", 0, (p.Wait("dense", (8,)), p.Start("dense", 3), p.Loaded("vectors mlp")))
+    idle = p.Repeat("block", 0, (p.Wait("dense", (8,)), p.Start("dense", 3), p.CopyWait("vectors mlp")))
 
     assert prove(evolve(whole, body=(idle, *whole.body))) == []
     assert "E224" in {d.code for d in prove(evolve(whole, body=(evolve(idle, count=1), *whole.body)))}
@@ -272,13 +274,13 @@ def test_all_passes_are_proven_together() -> None:
     rows = [lower(made.schedule, made.instance, n) for n in (1, 2, 4)]
     assert prove_all(rows) == []
     assert all(_bones(rows[0]) == _bones(other) for other in rows[1:])
-    for changed in (mutant(case, words) for words in ("without Wait dense", "without Load state", "-1 slot in")):
+    for changed in (mutant(case, words) for words in ("without Wait dense", "without CopyStart state", "-1 slot in")):
         assert prove_all([*rows, changed]) == prove(changed) != []
 
 
 def test_what_fails_before_its_walk_stands_for_none() -> None:
     """One of another shape is refused for that, and its like is walked nevertheless."""
-    changed = mutant(GATED, "without Load state")
+    changed = mutant(GATED, "without CopyStart state")
     wider = lower(changed.schedule, changed.instance, changed.rows + 1)
     name, array = next((name, each) for name, each in wider.arrays.items() if each.kind == "state")
     other = evolve(array, shape=(*array.shape[:-1], array.shape[-1] + 1))

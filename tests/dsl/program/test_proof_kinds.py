@@ -12,11 +12,11 @@ from helpers.kinds import KINDS, Mutants, stale_read
 from helpers.mutants import placed, replaced
 from helpers.small import CASES, program
 
-from mks.dsl.compile import load_definition
+from mks.dsl.frontend import load_definition
 from mks.dsl.model import ir as m
 from mks.dsl.program import ir as p
-from mks.dsl.program.lower import lower
-from mks.dsl.program.proof import prove
+from mks.dsl.program.lower.lower import lower
+from mks.dsl.program.verify.prove import prove
 
 SHIPPED = ("smollm2", "qwen3", "qwen38", "kimi_k3")
 EXPERTS = CASES[7]

@@ -11,22 +11,22 @@ from helpers.simulate import explore, outcome
 from helpers.small import CASES, Case, program
 from helpers.wrong import wrong
 
-from mks.dsl.program.proof import prove
+from mks.dsl.program.verify.prove import prove
 
 _SLOTTED = r"(vectors|state|entry|tiles of|experts) .*"
 # Why a changed Program computes the same.
 EQUIVALENT = {
     r"neighbours ": "the two touch different things, or the order of what they start does not matter",
-    r"twice (Compute|Lookup|Greedy|Emit|Turns|Route) ": "what is computed again of the same values is the same",
+    r"twice (Compute|Lookup|Argmax|Emit|RopeTables|Route) ": "what is computed again of the same values is the same",
     r"twice Barrier ": "cores that have met meet again",
     r"((without|twice) Start |Start at .*: count )": "its transfers lie beyond the end of the tape, or come later",
-    r"((without|twice) Saved |Saved at )": "nothing was saved before it, or its wait may come a layer earlier",
-    r"Load at .*: ahead ": "the step's own entry is of no layer",
+    r"((without|twice) StoreWait |StoreWait at )": "nothing was saved before it, or its wait may come a layer earlier",
+    r"CopyStart at .*: ahead ": "the step's own entry is of no layer",
     rf"buffers {_SLOTTED}: shape 0: \d+ is \d+$": "room for slots that nobody uses",
     r"(copies|caches) .*: slots \d+ is \d+$": "nothing is under way in the slot that is gone, or one more is not used",
     r"caches .*: buffers 0 and 1 exchanged": "tiles of both caches are alike, and each has a buffer",
     r"rings unstreamed weights: slots ": "its transfers set out at their use",
-    r"(turns|Turns|Attend|Route) .*: call (reads|\d)": "of the op's own call only its options and its types count",
+    r"(turns|RopeTables|Attend|Route) .*: call (reads|\d)": "of the op's own call only its options and its types count",
     r".*reads `mla.q` for `query of |.*: `query of .* is `": "the query is the value as it is",
     r"buffers query of .*: dtype ": "the value has been rounded before",
     r".*operands of `(add|mul)` exchanged": "it is the same sum or product",

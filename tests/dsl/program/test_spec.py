@@ -9,16 +9,16 @@ import attrs
 
 from mks.dsl.model import ops as registry
 from mks.dsl.program import ir as p
-from mks.dsl.program import lower
-from mks.dsl.program.computed_ops import MAKES
-from mks.dsl.program.flow import EACH
-from mks.dsl.program.meaning import MEANING
-from mks.dsl.program.spec import OPS
-from mks.dsl.program.spec_resources import RESOURCES
+from mks.dsl.program import lower as lowering
+from mks.dsl.program.ir.spec import OPS
+from mks.dsl.program.ir.spec_resources import RESOURCES
+from mks.dsl.program.verify.computed_ops import MAKES
+from mks.dsl.program.verify.expression_terms import EACH
+from mks.dsl.program.verify.op_terms import MEANING
 
-FOLDER = Path(lower.__file__).parent
+FOLDER = Path(lowering.__file__).parent
 # What holds other ops is followed, and has no effect of its own.
-HOLD = {p.Repeat, p.Choice, p.Layers}
+HOLD = {p.Repeat, p.LayerSwitch, p.LayerLoop}
 # What a Program has beside things.
 BESIDE = {"schedule", "instance", "shares", "rows", "consecutive", "body"}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from helpers.definitions import FOLDER
 
-from mks.dsl.compile import load_definition
+from mks.dsl.frontend import load_definition
 from mks.dsl.model.instantiate import instantiate
 from mks.dsl.program import ir as p
-from mks.dsl.program.lower import lower
-from mks.dsl.program.trace import output
+from mks.dsl.program.lower.lower import lower
+from mks.dsl.program.lower.traced import output
 
 
 def programs(name: str) -> tuple[p.Program, p.Program]:
@@ -30,10 +30,12 @@ def test_ops_are_only_added(name: str) -> None:
         found: list[p.Op] = []
         for op in ops:
             match op:
-                case p.Layers(start, stop, choices):
-                    kept = tuple(p.Choice(c.position, tuple((n, without(b)) for n, b in c.bodies)) for c in choices)
-                    found.append(p.Layers(start, stop, kept))
-                case p.Save(copy) | p.Saved(copy) if copy.startswith("trace "):
+                case p.LayerLoop(start, stop, choices):
+                    kept = tuple(
+                        p.LayerSwitch(c.position, tuple((n, without(b)) for n, b in c.bodies)) for c in choices
+                    )
+                    found.append(p.LayerLoop(start, stop, kept))
+                case p.StoreStart(copy) | p.StoreWait(copy) if copy.startswith("trace "):
                     continue
                 case p.Emit(_, made) if made.startswith("trace "):
                     continue

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from mks.dsl.report.chance import distinct, largest_group
+from mks.dsl.program.analysis.routing_stats import distinct, largest_group
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from helpers.definitions import changed
 
 from mks.dsl.diagnostics import Sink
-from mks.dsl.report.report import ScheduleReport, as_json, as_text, report
+from mks.dsl.program.analysis.report import ScheduleReport, as_json, as_text, report
 
 
 def reported(name: str, *edits: tuple[str, str]) -> tuple[ScheduleReport, Sink]:

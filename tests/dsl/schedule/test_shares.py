@@ -6,7 +6,7 @@ import pytest
 from helpers.definitions import FOLDER
 from helpers.toys import DENSE, MOE
 
-from mks.dsl.compile import check_source
+from mks.dsl.frontend import check_source
 from mks.dsl.source import Source
 
 TWO = "target tpu7x 1x1x1\ncontext 256\nmesh tp = 2\nshard tp : "

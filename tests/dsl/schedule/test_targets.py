@@ -2,7 +2,7 @@
 
 import pytest
 
-from mks.dsl.schedule.targets import Target, padded_bytes, targets
+from mks.dsl.targets.targets import Target, padded_bytes, targets
 
 
 @pytest.mark.parametrize(

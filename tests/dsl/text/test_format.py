@@ -120,7 +120,7 @@ def test_laws_on_many_edited_definitions(text: str) -> None:
 
 def test_generated_programs_cover_the_grammar() -> None:
     """The generator uses every terminal of the grammar, and comments inside brackets."""
-    from mks.dsl.text.parse import grammar
+    from mks.dsl.text.parser import grammar
 
     texts = [program(Random(seed)) for seed in range(400)]
     kinds = {word.kind for text in texts for word in words(Source("a.mks", text))}

@@ -18,7 +18,8 @@ from mks.dsl.source import Source, Span
 from mks.dsl.text import syntax as s
 from mks.dsl.text.cut import Trust, cut
 from mks.dsl.text.forms import BLOCKS, FORMS, NAMED_FORMS, PLACES, WORDS, human
-from mks.dsl.text.parse import STARTS, grammar, parse
+from mks.dsl.text.parse import parse
+from mks.dsl.text.parser import STARTS, grammar
 from mks.dsl.text.recover import recover
 from mks.dsl.text.scan import pieces
 

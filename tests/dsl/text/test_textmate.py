@@ -14,7 +14,7 @@ from lark import Token
 import mks.grammar
 from mks.dsl.source import Source
 from mks.dsl.text.forms import FORMS, WORDS, keywords
-from mks.dsl.text.parse import comments, grammar
+from mks.dsl.text.parser import comments, grammar
 
 COLOURS: dict[str, Any] = json.loads(Path(mks.grammar.__file__).with_name("mks.tmLanguage.json").read_text("utf-8"))
 WIDE = """\

@@ -6,11 +6,11 @@ from random import Random
 
 from attrs import evolve, field, frozen
 
-from mks.dsl.compile import check_source
 from mks.dsl.diagnostics import Diagnostic, MksError
+from mks.dsl.frontend import check_source
 from mks.dsl.model.instance import Instance
 from mks.dsl.program.ir import Program
-from mks.dsl.program.lower import lower
+from mks.dsl.program.lower.lower import lower
 from mks.dsl.schedule.ir import Schedule
 from mks.dsl.source import Source
 

@@ -1,0 +1,192 @@
+"""From what the command line names to a decoder and the checkpoint's text files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen
+
+from ...dsl.decoder import Decoder
+from ...dsl.diagnostics import Diagnostic, MksError
+from ...dsl.model.instantiate import look_up
+from ...models.library import find_definition
+from ...models.packing.manifest import self_contained
+from ...models.text.files import TextFiles, read_text_files
+from .compiled import Compiled, Served, first_difference
+from .compiled_folder import Steps, open_compiled
+from .find import CannotOpen, bind, checkpoint_place, find_model, find_schedule, text_place
+from .load_pallas import NoDevices, from_checkpoint, from_packed, kernels
+from .terminal import Progress, loading
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...models.checkpoint.binding import Binding
+
+# Where configurations say how long a sequence may be.
+_LONGEST = ("max_position_embeddings", "text_config.max_position_embeddings", "model_max_length")
+
+# Prompts are read in passes of one size, whose results do not depend on where a conversation was cut: what an earlier
+# request left can be built upon. Small enough for short messages, and large enough that weights are read seldom.
+SERVING_SPAN = 32
+
+
+@frozen
+class Opened:
+    """A checkpoint that fits its definition, before its weights are read.
+
+    `longest` is the context that the model was made for, where the checkpoint says so. `decoder(rows, context, ahead)`
+    reads the weights for so many sequences of so many positions; with `ahead`, all that it can need is compiled. Where
+    there are `compiled` steps, rows and context must be what their `check` gives.
+    """
+
+    name: str
+    files: TextFiles = field(repr=False)
+    longest: int | None
+    decoder: Callable[[int, int, bool], Decoder] = field(repr=False)
+    warnings: tuple[Diagnostic, ...] = ()
+    compiled: Compiled | None = field(default=None, repr=False)
+
+
+def open_model(
+    model: str | None,
+    *,
+    checkpoint: Path | None = None,
+    sizes_from_config: bool = False,
+    sizes: Mapping[str, int | float] | None = None,
+    backend: str = "reference",
+    schedule: str | None = None,
+    dtype: str | None = None,
+    packed: Path | None = None,
+    compiled: Path | None = None,
+) -> Opened:
+    """Find a definition (a shipped one's name or a path) and its checkpoint, and see that they fit.
+
+    `packed` is a folder that `mks pack` wrote, which has both; `model` may also be such a folder, or else, where it is
+    given, must be the definition that was packed. `compiled` is one that `mks compile` wrote.
+    `backend` is `reference`, or `pallas`, for kernels by the model's only schedule or the one named.
+    `dtype` is the working type: `f32`, `bf16`, or `auto`, the narrowest that the checkpoint allows; by default what was
+    packed or compiled, else `f32`.
+    Raises `CannotOpen`, `UnreadableFile`, or `MksError` with all that is wrong.
+    """
+    from ...models.packing.packed import is_packed
+
+    steps = None if compiled is None else open_compiled(compiled.expanduser())
+    named = None if model is None else Path(model).expanduser()
+    if named is not None and is_packed(named):
+        if packed is not None and packed.expanduser().resolve() != named.resolve():
+            raise CannotOpen(f"MODEL is the packed folder `{named}`, and --packed is `{packed}`; name one of them")
+        model, packed = None, named
+    if packed is not None:
+        others = bool(checkpoint or sizes_from_config or sizes or schedule)
+        return _open_packed(packed.expanduser(), model, backend, dtype, others, steps)
+    assert model is not None, "neither a model nor a packed one"
+    if schedule is not None and backend != "pallas":
+        raise CannotOpen("--schedule says how kernels move weights; it goes with --backend pallas")
+    definition, chosen, found = find_model(model, scheduled=backend == "pallas")
+    # What is not said is what was compiled.
+    schedule = schedule or (steps.said["schedule"] if steps else None)
+    dtype = dtype or (steps.said["dtype"] if steps else "f32")
+    planned = None if backend != "pallas" else find_schedule(definition, chosen, schedule)
+    place = checkpoint_place(model, checkpoint, found)
+    binding = bind(chosen, place, found, adopt=sizes_from_config, sizes=sizes, dtype=dtype)
+    files, longest = read_text_files(text_place(place)), _longest(binding.checkpoint.config or {})
+    if planned is None:
+        return Opened(chosen.name, files, longest, partial(_reference, binding, chosen.name), tuple(found))
+    text = definition.file.source
+    served = Served(
+        self_contained(text), model, binding.instance, planned, from_checkpoint(binding),
+        place if sizes_from_config else None,
+    )  # fmt: skip
+    return _by_kernels(served, steps, files, longest, tuple(found))
+
+
+def _open_packed(
+    folder: Path, model: str | None, backend: str, dtype: str | None, others: bool, steps: Steps | None
+) -> Opened:
+    """What `mks pack` wrote, which is one model at its sizes, for the kernels of one schedule."""
+    from ...models.packing.packed import open_packed
+
+    if backend != "pallas":
+        raise CannotOpen(f"`{folder}` is packed for kernels; add --backend pallas")
+    packed = open_packed(folder)
+    if others or dtype not in (None, "auto", packed.instance.working):
+        raise CannotOpen(
+            f"`{folder}` is packed: its checkpoint, sizes, schedule and working type are what they were then"
+        )
+    if model is not None:
+        _check_packed_from(model, folder, packed.manifest["definition"])
+    files = read_text_files(folder)
+    served = Served(
+        packed.manifest["definition"], model or packed.manifest["name"], packed.instance, packed.schedule,
+        from_packed(packed), folder,
+    )  # fmt: skip
+    return _by_kernels(served, steps, files, _longest(files.config))
+
+
+def _check_packed_from(model: str, folder: Path, packed: str) -> None:
+    """Raises `MksError` (E436) where a definition is another one than was packed."""
+    source, found = find_definition(model)
+    if source is None:
+        raise MksError(found)
+    text = self_contained(source)
+    if text != packed:
+        raise MksError([Diagnostic("E436", f"`{folder}` was packed from another definition than `{model}`",
+                                   notes=first_difference(packed, text),
+                                   helps=("without MODEL, what was packed is taken",
+                                          f"`mks pack {model} -o FOLDER` packs this one"))])  # fmt: skip
+
+
+def _longest(config: Mapping[str, Any]) -> int | None:
+    values = (look_up(config, key) for key in _LONGEST)
+    return next((value for value in values if type(value) is int and value > 0), None)
+
+
+def _by_kernels(
+    served: Served, steps: Steps | None, files: TextFiles, longest: int | None, warnings: tuple[Diagnostic, ...] = ()
+) -> Opened:
+    compiled = None if steps is None else Compiled(steps, served)
+    executable = None if compiled is None else compiled.executable
+    try:
+        decoder = kernels(served.instance, served.schedule, served.source, SERVING_SPAN, executable)
+    except NoDevices as e:
+        raise CannotOpen(str(e)) from e
+    return Opened(served.instance.model.name, files, longest, decoder, warnings, compiled)
+
+
+def _reference(binding: Binding, name: str, rows: int, context: int, ahead: bool) -> Decoder:
+    # JAX takes a while to import, and what is wrong with a checkpoint is said before.
+    from ..reference.compilation import keep_compiled
+    from ..reference.decoder import ReferenceDecoder
+
+    keep_compiled()
+    with loading(f"Loading {name}") as progress:
+        same = {alias[0]: key[0] for alias, key in binding.aliases.items()}
+        span = SERVING_SPAN if ahead else None
+        try:
+            decoder = ReferenceDecoder(
+                binding.instance, values(binding, progress), rows=rows, context=context, same=same, span=span
+            )
+        except (MemoryError, RuntimeError) as e:
+            if isinstance(e, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(e):
+                raise
+            raise CannotOpen(f"{rows} rows of {context} positions do not fit into memory; "
+                             "ask for fewer rows or a shorter context") from e  # fmt: skip
+    if ahead:
+        decoder.compile()
+    return decoder
+
+
+def values(binding: Binding, progress: Progress) -> Iterator[tuple[str, int | None, np.ndarray]]:
+    """A checkpoint's weights as the reference backend loads them: name, layer, array."""
+    from ...models.checkpoint.read import read_all
+
+    total = sum(entry.nbytes for entry in binding.entries())
+    done = 0
+    for entry, array in read_all(binding):
+        yield entry.weight, entry.layer, array
+        done += entry.nbytes
+        progress(done, total)

@@ -1,0 +1,126 @@
+"""`mks tune`: a faster schedule, found by search."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from ...dsl.commands.argtypes import count, natural
+from ...dsl.commands.check import given, none_chosen, parsed, resolved
+from ...dsl.diagnostics import Diagnostic, MksError, ordered
+from ...dsl.frontend import Definition, check_source
+from ...dsl.model.instance import Instance
+from ...dsl.render import as_json, render_all, style_for
+from ...dsl.schedule.ir import Schedule
+from ...dsl.source import Source
+from ...dsl.text import syntax as s
+from ..timeline.rewrite import rewrite
+from ..timeline.tune import Tuned, tune
+
+ABOUT = """\
+Search for a schedule whose step is predicted to be faster: a stream of what none carries,
+slots of rings, tiles of caches, points of prefetches, and how sums are completed. Whatever
+is kept fits by the bill and is proven free of races. The schedule goes to standard output;
+what gained, and what was tried, to standard error. How sums are completed and travel is
+numerics: read those lines before you use them.
+"""
+EXAMPLES = """\
+examples:
+  mks tune qwen38 --schedule ironwood4
+  mks tune qwen38 --rows 1 --position 1024 --json
+
+exit status: 0 fine, 1 errors, 2 wrong usage
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Search for a faster schedule, by predicted times."""
+    parser = argparse.ArgumentParser(
+        "mks tune", description=ABOUT, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rows", metavar="N", type=count, help="only for so many sequences; all numbers must fit still"
+    )
+    parser.add_argument("--position", metavar="N", type=natural, help="each row's earlier tokens; at most what the "
+                        "context has room for, which is the default")  # fmt: skip
+    args = parsed(parser, argv)
+    found: list[Diagnostic] = []
+    said = _tuned(args, found)
+    found = list(ordered(found))
+    print(render_all(found, style_for(sys.stderr)) if not args.json else "", end="", file=sys.stderr)
+    if args.json:
+        print(json.dumps({"schedules": said, "diagnostics": [as_json(d) for d in found]}, indent=2))
+    else:
+        print("\n\n".join(each["text"] for each in said), end="\n" * bool(said))
+    return int(any(d.severity == "error" for d in found))
+
+
+def _tuned(args: argparse.Namespace, found: list[Diagnostic]) -> list[dict[str, Any]]:
+    source = given(args.file)
+    if isinstance(source, list):
+        found += source
+        return []
+    made = resolved(source, args, found)
+    if made is None or any(d.severity == "error" for d in found):
+        return []
+    definition, instances = made
+    said = []
+    for model, name in definition.own_schedules:
+        schedule, instance = definition.schedules.get((model, name)), instances.get(model)
+        if schedule is None or instance is None or args.schedule not in (None, name):
+            continue
+        if args.rows is not None and args.rows not in schedule.rows:
+            continue
+        try:
+            said.append(_one(source, definition, schedule, instance, args))
+        except MksError as e:
+            found += e.diagnostics
+    if not said and not any(d.severity == "error" for d in found):
+        found.append(
+            none_chosen(definition, args.file, *(x for x in (args.schedule, args.rows and str(args.rows)) if x))
+        )
+    return said
+
+
+def _one(
+    source: Source, definition: Definition, schedule: Schedule, instance: Instance, args: argparse.Namespace
+) -> dict[str, Any]:
+    rows = None if args.rows is None else (args.rows,)
+    made = tune(schedule, instance, rows, args.position, lambda line: print(line, file=sys.stderr, flush=True))
+    print(_summary(made), file=sys.stderr)
+    return {
+        "schedule": schedule.name,
+        "predicted": True,
+        "before_seconds": made.before,
+        "after_seconds": made.after,
+        "tried": made.tried,
+        "searched": [{"what": name, "made": many, "fitted": fitted} for name, many, fitted in made.searched],
+        "kept": [{"text": kept.text, "seconds": kept.steps} for kept in made.kept],
+        "text": block(source, definition, schedule, made.schedule),
+    }
+
+
+def block(source: Source, definition: Definition, old: Schedule, new: Schedule) -> str:
+    """The text of the new schedule alone, as it would stand in the file."""
+
+    def declared(file: s.File) -> s.Schedule:
+        return next(x for x in file.items if isinstance(x, s.Schedule)
+                    and (x.name.text, x.model.text) == (old.name, old.model.name))  # fmt: skip
+
+    text = rewrite(source, declared(definition.file), old, new)
+    return declared(check_source(Source(source.name, text)).file).span.text
+
+
+def _summary(made: Tuned) -> str:
+    each = []
+    for n, step in made.after.items():
+        steps = f"{made.before[n] * 1e3:.3f} -> {step * 1e3:.3f} ms"
+        each.append(f"{n} row{'s' * (n > 1)}: {steps}, {1 - step / made.before[n]:.1%} less")
+    lines = [f"predicted, {made.tried} schedules tried: {'; '.join(each)}"]
+    for name, many, fitted in made.searched:
+        kept = [kept.text for kept in made.kept if kept.text.startswith(name)]
+        fit = "" if fitted == many else f", {many - fitted} do not fit"
+        lines.append(f"  {name}: {many} tried{fit}; {f'kept {len(kept)}' if kept else 'none is faster'}")
+    return "\n".join(lines)

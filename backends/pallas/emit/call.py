@@ -1,0 +1,252 @@
+"""A Program as one Pallas call, and the step around it: inputs in, ids and logits out, states and caches in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from attrs import frozen
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.layout import Layout, with_layout_constraint
+from jax.experimental.pallas import tpu as pltpu
+
+from ....dsl.program import ir as p
+from ....dsl.program.analysis.traffic import read_arrays
+from ....dsl.program.ir.scratch import collective, exchange_set
+from ...reference.rounding import DTYPES
+from ..collectives import collectives
+from ..collectives.peers import Cores, collective_id
+from ..layout import position_blocks
+from ..layout.tape import rows as tape_rows
+from ..layout.tape import table
+from .context import REAL, Core
+from .emitter import emit
+from .transfers import tiles
+
+type Arrays = Mapping[str, jax.Array]
+
+_STEP_KERNEL = 1
+
+
+def operands(program: p.Program) -> dict[str, jax.ShapeDtypeStruct]:
+    """Weights as one core reads them, by name: tapes `[rows, 512]` of words, vectors, tables."""
+    found = {f"tape {ring}": jax.ShapeDtypeStruct((tape_rows(program, ring), 512), jnp.int32) for ring in program.rings}
+    kept = {a.name: a for a in program.arrays.values() if a.kind in ("vectors", "table", "bank")}
+    return found | {name: jax.ShapeDtypeStruct(a.shape, DTYPES[a.dtype]) for name, a in kept.items()}
+
+
+def states(program: p.Program) -> dict[str, jax.ShapeDtypeStruct]:
+    """States `[layers, rows, …]` and caches `[layers, rows, heads, positions, width]` of one core."""
+    kept = [a for a in program.arrays.values() if a.kind in ("state", "cache", "latents")]
+    return {a.name: jax.ShapeDtypeStruct(a.shape, DTYPES[a.dtype]) for a in kept}
+
+
+def layer_table(program: p.Program) -> np.ndarray:
+    """int32 `[layers + 2, 2 * places]`: which part a place runs, -1 for none, and the how manyth run of it that is.
+
+    The rows before the first layer and after the last run nothing.
+    """
+    layers = next((op for op in program.body if isinstance(op, p.LayerLoop)), None)
+    if layers is None:
+        return np.full((2, 2), -1, np.int32)
+    found = np.full((layers.stop - layers.start + 2, 2 * len(layers.choices)), -1, np.int32)
+    runs: dict[str, int] = {}
+    for layer, parts in sorted(program.layer_parts.items()):
+        for choice in layers.choices:
+            for i, (name, _) in enumerate(choice.bodies):
+                if name in parts:
+                    found[layer - layers.start + 1, 2 * choice.position :][:2] = i, runs.get(name, 0)
+                    runs[name] = runs.get(name, 0) + 1
+    return found
+
+
+def scalar_tables(program: p.Program) -> dict[str, np.ndarray]:
+    """`[layers + 2, scalars]`: the numbers that depend on the layer, in the rows of the layer table.
+
+    Whole ones are int32, the others f32; a table without any is left out.
+    """
+    some = (("scalars", program.whole_scalars, np.int32), (REAL, program.real_scalars, np.float32))
+    return {name: np.pad(np.asarray([program.scalars[static] for static in own], np.float64).T, ((1, 1), (0, 0)))
+            .astype(dtype) for name, own, dtype in some if own}  # fmt: skip
+
+
+@frozen
+class Flavour:
+    """How a kernel is built: interpreted with these parameters, or compiled for `vmem` bytes."""
+
+    interpret: Any = False
+    vmem: int | None = None
+
+
+def step(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: jax.Array, weights: Arrays,
+         held: Arrays, kept: jax.Array | int = 0) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:  # fmt: skip
+    """One core's part of a decode step: ids int32 `[rows]`, its logits f32 `[rows, share]`, states and caches after it.
+
+    `tokens`, `positions` int32 `[rows]`; a row at a negative position is not live: it keeps its states, and its id and
+    logits are undefined. Consecutive tokens begin from the states that were kept after token `kept` of the pass before.
+    All cores of the mesh call it at once, under `shard_map` if there are several.
+    """
+    return traced(program, flavour, tokens, positions, weights, held, kept)[:3]
+
+
+def traced(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: jax.Array, weights: Arrays,
+           held: Arrays, kept: jax.Array | int = 0) -> (
+               tuple[jax.Array, jax.Array, dict[str, jax.Array], dict[str, jax.Array]]):  # fmt: skip
+    """The same, and last what a traced Program gives of each part's runs."""
+    outputs = _kernel(program, flavour, tokens, positions, weights, held, kept)
+    chosen, logits = outputs["chosen"][:, 0], outputs["logits"]
+    traces = {a.name: outputs[a.name] for a in program.outputs.values() if a.kind == "trace"}
+    return chosen, logits, commit(program, flavour, positions, outputs, held), traces
+
+
+def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: jax.Array, weights: Arrays,
+            held: Arrays, kept: jax.Array | int) -> dict[str, jax.Array]:  # fmt: skip
+    """The call itself: reads the states and caches, and gives what they become beside the ids and logits."""
+    read = position_blocks.before(positions[:1] if program.consecutive else positions, program)
+    lists = {ring.tile: tiles(read, ring.tile, ring.positions) for ring in program.caches.values()}
+    scalars = {"ids": tokens, "at": positions, "layers": jnp.asarray(layer_table(program))}
+    if program.consecutive:
+        scalars["kept"] = jnp.asarray(kept, jnp.int32).reshape(1)
+    scalars |= {name: jnp.asarray(made) for name, made in scalar_tables(program).items()}
+    scalars |= {f"table of {ring}": jnp.asarray(table(program, ring)) for ring in program.rings}
+    scalars |= {f"tiles of {tile}": found for tile, found in lists.items()}
+    columns = {"tokens": tokens[:, None], "positions": positions[:, None]}
+    named = {name if name.startswith("tape") else f"array {name}": weights[name] for name in operands(program)}
+    # Nothing that no op reads: of an operand that is not used a compiler has returned zeros from other ones' transfers.
+    named |= {f"array {name}": held[name] for name in states(program) if name in read_arrays(program)}
+    if not flavour.interpret:
+        named = {name: pltpu.with_memory_space_constraint(a, pltpu.HBM) for name, a in named.items()}
+    out = {"output chosen": jax.ShapeDtypeStruct((program.rows, 1), jnp.int32)}
+    out |= {f"output {a.name}": jax.ShapeDtypeStruct(a.shape, DTYPES[a.dtype]) for a in program.outputs.values()}
+    scratch = _scratch(program)
+    axes = program.schedule.axes
+    cores = Cores(tuple(axes.items()), tuple(axes))
+
+    def kernel(*refs: Any) -> None:
+        names = iter(refs)
+        given = {name: next(names) for name in (*scalars, *columns)}
+        by_name = {name: next(names) for name in (*named, *out)}
+        for name, shapes in scratch.items():
+            by_name[name] = next(names) if not isinstance(shapes, tuple) else [next(names) for _ in shapes]
+        counters: dict[str, tuple[Any, ...]] = dict.fromkeys(program.rings, (0, 0, 0))
+        counters |= {exchange_set(e): (0,) for e in program.exchanges.values()}
+        core = Core(program, by_name, given, counters, cores, layer=0)
+        emit(program.body, core)
+
+    flat = [shape for shapes in scratch.values() for shape in (shapes if isinstance(shapes, tuple) else (shapes,))]
+    space = lambda kind, many: [pl.BlockSpec(memory_space=kind)] * len(many)  # noqa: E731
+    found = pl.pallas_call(
+        kernel,
+        out_shape=list(out.values()),
+        in_specs=[*space(pltpu.SMEM, scalars), *space(pltpu.VMEM, columns), *space(pltpu.HBM, named)],
+        out_specs=[pl.BlockSpec(memory_space=pltpu.VMEM), *space(pltpu.HBM, program.outputs)],
+        scratch_shapes=flat,
+        compiler_params=pltpu.CompilerParams(
+            vmem_limit_bytes=flavour.vmem, disable_bounds_checks=True, has_side_effects=bool(program.exchanges),
+            collective_id=collective_id(cores, _STEP_KERNEL) if program.exchanges else None,
+        ),
+        interpret=flavour.interpret,
+        name=f"{program.schedule.model.name}_{program.schedule.name}_rows{program.rows}",
+    )(*scalars.values(), *columns.values(), *named.values())  # fmt: skip
+    return {name.removeprefix("output "): value for name, value in zip(out, found, strict=True)}
+
+
+def _scratch(program: p.Program) -> dict[str, Any]:
+    """Every buffer, ring and semaphore by name; a set of exchange buffers is a tuple."""
+    dma = pltpu.SemaphoreType.DMA
+    found: dict[str, Any] = {b.name: pltpu.VMEM(b.shape, DTYPES[b.dtype]) for b in program.buffers.values()}
+    for ring in program.rings.values():
+        found[f"ring {ring.name}"] = pltpu.VMEM((ring.slots, ring.rows, 512), jnp.int32)
+        found[f"sems of {ring.name}"] = dma((ring.slots,))
+    for copy in program.copies.values():
+        if copy.name in program.arrays:
+            found[f"loads of {copy.name}"] = dma((copy.slots,))
+        if copy.name in program.outputs:
+            found[f"saves of {copy.name}"] = dma((copy.slots,))
+    for cache in program.caches.values():
+        found[f"sems of {cache.name}"] = dma((cache.slots, len(cache.buffers)))
+    for bank in program.banks.values():
+        found[f"list of {bank.name}"] = pltpu.SMEM((bank.most + 1,), jnp.int32)
+        found[f"sems of {bank.name}"] = dma((bank.slots,))
+    found["lookup semaphore"] = dma(())
+    for exchange in program.exchanges.values():
+        found[exchange_set(exchange)] = collectives.scratch(collective(program, exchange))
+    return found
+
+
+def commit(
+    program: p.Program, flavour: Flavour, positions: jax.Array, new: Arrays, held: Arrays
+) -> dict[str, jax.Array]:
+    """States and caches after the step, in place.
+
+    A call that talks to other cores may not write what the step was given: XLA would copy it in and out. So it gives
+    new entries and states, and a call of this core alone moves them to where they belong.
+    """
+    after = dict(held)
+    kept = [name for name in states(program) if program.arrays[name].kind == "state"]
+    if kept:
+        after |= _moved(kept, flavour, positions, new, held)
+    caches = [name for name in states(program) if program.arrays[name].kind != "state"]
+    after |= {name: _written(held[name], new[f"entry {name}"], positions, program) for name in caches}
+    return {name: lying(a, flavour) for name, a in after.items()}
+
+
+def lying(array: jax.Array, flavour: Flavour) -> jax.Array:
+    """A state or cache as kernels take it, the last axis innermost.
+
+    Left to itself XLA would take another order of axes where layers and rows are few, and copy twice.
+    """
+    if flavour.interpret:
+        return array
+    return with_layout_constraint(array, Layout(major_to_minor=tuple(range(array.ndim))))
+
+
+def _written(cache: jax.Array, entries: jax.Array, positions: jax.Array, program: p.Program) -> jax.Array:
+    """A cache with an entry of each live row whose position is this core's; consecutive tokens share one row."""
+    for row in range(positions.shape[0]):
+        at = row if cache.shape[1] > 1 else 0
+        entry, place = entries[:, row : row + 1, :, None], (0, at, 0, position_blocks.place(positions[row], program), 0)
+        kept = lax.dynamic_slice(cache, place, entry.shape)
+        new = (positions[row] >= 0) & position_blocks.mine(positions[row], program)
+        cache = lax.dynamic_update_slice(cache, jnp.where(new, entry, kept), place)
+    return cache
+
+
+def _moved(names: list[str], flavour: Flavour, positions: jax.Array, new: Arrays, held: Arrays) -> dict[str, jax.Array]:
+    """States of live rows take the place of the old ones."""
+    count = len(names)
+
+    def kernel(at: Any, *given: Any) -> None:
+        *refs, semaphores = given
+
+        def each(act: Callable[[Any], None]) -> None:
+            for row in range(positions.shape[0]):
+
+                @pl.when(at[row] >= 0)
+                def live(row: int = row) -> None:
+                    for i in range(count):
+                        source, target = refs[i].at[:, row], refs[2 * count + i].at[:, row]
+                        act(pltpu.make_async_copy(source, target, semaphores.at[i]))
+
+        each(lambda copy: copy.start())
+        each(lambda copy: copy.wait())
+
+    values = [new[name] for name in names] + [held[name] for name in names]
+    if not flavour.interpret:
+        values = [pltpu.with_memory_space_constraint(value, pltpu.HBM) for value in values]
+    space = pl.BlockSpec(memory_space=pltpu.HBM)
+    found = pl.pallas_call(
+        kernel,
+        out_shape=[jax.ShapeDtypeStruct(held[name].shape, held[name].dtype) for name in names],
+        in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), *[space] * 2 * count],
+        out_specs=[space] * count,
+        scratch_shapes=[pltpu.SemaphoreType.DMA((count,))],
+        input_output_aliases={count + 1 + i: i for i in range(count)},
+        interpret=flavour.interpret,
+        name="commit",
+    )(positions, *values)
+    return dict(zip(names, found, strict=True))

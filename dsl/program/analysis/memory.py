@@ -1,0 +1,251 @@
+"""What a Program takes of a core's memories: a line for each buffer, by its name, as the compiler charges it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attrs import field
+
+from ...model.shapes import Poly
+from ...records import frozen
+from ...schedule.ir import Pass
+from ...source import Span
+from ...targets.targets import padded_bytes
+from .. import ir as p
+from ..ir.scratch import collective, exchange_set, ring_bytes, rooms
+from ..layout.tiling import ROW_BYTES
+from .spills import every, temporaries
+from .traffic import runs
+
+TEMPORARIES = "compiler temporaries"
+# The bill is never below what the compiler uses, and at most so much above it.
+BAND = 0.05
+_LINE, _WORD = 128, 4  # words of a line of SMEM, bytes of a word
+# What a compiled step takes of HBM, at most: the program, with the kernel's code for each op, and XLA's temporaries.
+_STEP, _OP = 2 << 20, {"bf16": 32 << 10, "f32": 64 << 10}
+
+
+@frozen
+class Line:
+    """Padded bytes of one thing. `place` is the part or step for which it is there, `""` the whole call."""
+
+    name: str
+    bytes: int
+    why: str = ""
+    place: str = ""
+    span: Span | None = field(default=None, repr=False, eq=False)
+
+
+@frozen
+class Bill:
+    """Lines of each memory, largest first. `limit`s are what a kernel on this target can use.
+
+    Everything in VMEM is there through the whole call, but for what ops take while they run: `passing`, of which only
+    one is there at a time. `estimated` says that there is no Program to count, only what the statements ask for.
+    """
+
+    rows: int
+    vmem: tuple[Line, ...]
+    passing: tuple[Line, ...]
+    smem: tuple[Line, ...]
+    semaphores: tuple[Line, ...]
+    hbm: tuple[Line, ...]
+    limit: int
+    smem_limit: int
+    hbm_limit: int
+    estimated: bool = False
+    consecutive: bool = False
+
+    @property
+    def of(self) -> Pass:
+        """The pass that it is of."""
+        return Pass(self.rows, self.consecutive)
+
+    @property
+    def total(self) -> int:
+        """VMEM at its peak."""
+        return sum(line.bytes for line in self.vmem) + max((line.bytes for line in self.passing), default=0)
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """All lines of VMEM at its peak, largest first."""
+        return _sorted([*self.vmem, *self.passing[:1]])
+
+    @property
+    def peak(self) -> str:
+        """Where VMEM is at its peak: a place, `""` if it is the same everywhere."""
+        return self.passing[0].place if self.passing else ""
+
+    @property
+    def in_band(self) -> bool:
+        """Whether only the compiler can tell if it fits."""
+        return not self.estimated and self.limit < self.total <= self.limit * (1 + BAND)
+
+    @property
+    def held(self) -> int:
+        """HBM."""
+        return sum(line.bytes for line in self.hbm)
+
+    @property
+    def scalars(self) -> int:
+        """SMEM."""
+        return sum(line.bytes for line in self.smem)
+
+
+def bill(program: p.Program) -> Bill:
+    """What one core's step holds."""
+    target = program.schedule.target
+    spilled = Line(TEMPORARIES, temporaries(program), "registers that do not hold all values: an upper estimate")
+    vmem = [*_buffers(program), *_rings(program), *_exchanges(program), _columns(program), spilled]
+    return Bill(program.rows, _sorted(vmem), _sorted(_passing(program)), _sorted(_smem(program)),
+                tuple(_semaphores(program)), _sorted(_hbm(program)), int(target.vmem.value), int(target.smem.value),
+                int(target.hbm.value), consecutive=program.consecutive)  # fmt: skip
+
+
+def _sorted(lines: list[Line]) -> tuple[Line, ...]:
+    return tuple(sorted((line for line in lines if line.bytes), key=lambda line: -line.bytes))
+
+
+def _buffers(program: p.Program) -> list[Line]:
+    """The line of the schedule that asks for a buffer is shown, or else that of the model which it is for."""
+    slots = {bank.name: bank for bank in program.banks.values()}
+    said = {(x.kind, x.what): x.span for x in program.schedule.prefetches}
+    asked = {name: said.get(("cache", ring.part)) for ring in program.caches.values() for name in ring.buffers}
+    for copy in program.copies.values():
+        array = program.arrays.get(copy.name)
+        kind = "" if array is None else array.kind
+        asked[copy.buffer] = said.get((kind, kind if kind == "vectors" else copy.part or ""))
+    found = []
+    for b in program.buffers.values():
+        size, why, span = padded_bytes(b.shape, b.dtype), f"{b.dtype} {list(b.shape)}", asked.get(b.name) or b.span
+        if b.name in slots:
+            bank = slots[b.name]
+            why, span = f"{bank.slots} slots x {mib(size // bank.slots)}", bank.span
+        found.append(Line(b.name, size, why, b.place, span))
+    return found
+
+
+def _rings(program: p.Program) -> list[Line]:
+    found = []
+    for ring in program.rings.values():
+        name, size = f"stream {ring.name}" if ring.ahead else f"ring {ring.name}", ring_bytes(ring)
+        found.append(Line(name, size, f"{ring.slots} slots x {mib(size // ring.slots)}", "", ring.span))
+    return found
+
+
+def _exchanges(program: p.Program) -> list[Line]:
+    """Collectives of one shape share a set of buffers."""
+    shared: dict[str, list[p.Collective]] = {}
+    for exchange in program.exchanges.values():
+        shared.setdefault(exchange_set(exchange), []).append(exchange)
+    found = []
+    for users in shared.values():
+        needs = collective(program, users[0])
+        size = sum(padded_bytes(need.shape, need.dtype) for need in needs.buffers)
+        how = f"{needs.by}, {needs.wire}: {', '.join(need.name for need in needs.buffers)}"
+        found.append(Line(f"messages of {', '.join(x.name for x in users)}", size, how, "", users[0].span))
+    return found
+
+
+def _columns(program: p.Program) -> Line:
+    each = padded_bytes((program.rows, 1), "int32")
+    return Line("tokens, positions, ids", 3 * each, f"3 x int32 [{program.rows}, 1]")
+
+
+def _passing(program: p.Program) -> list[Line]:
+    found = []
+    for op, _ in runs(program):
+        if isinstance(op, p.Compute):
+            for call, needs in rooms(op.node, program.shares, program.rows):
+                size = sum(padded_bytes(need.shape, need.dtype) for need in needs)
+                words = ", ".join(need.name for need in needs)
+                found.append(Line(f"room of {call.op}", size, words, program.buffers[op.outputs[0]].place, call.span))
+    return found
+
+
+def _smem(program: p.Program) -> list[Line]:
+    """Tables of scalars; lines of 128 words, and eight lines of a matrix."""
+    layers = next((op for op in program.body if isinstance(op, p.LayerLoop)), None)
+    count, places = (2, 1) if layers is None else (layers.stop - layers.start + 2, len(layers.choices))
+    found = [Line("tokens, positions", 2 * _list(program.rows), f"2 x [{program.rows}]"),
+             Line("table of layers", _up(count, 8) * _list(2 * places), f"[{count}, {2 * places}]")]  # fmt: skip
+    for name, some in (("numbers by layer", program.whole_scalars), ("fractions by layer", program.real_scalars)):
+        if some:
+            found.append(Line(name, _up(count, 8) * _list(len(some)), f"[{count}, {len(some)}]"))
+    for bank in program.banks.values():
+        found.append(Line(f"list of {bank.name}", _list(bank.most + 1), f"[{bank.most + 1}]", bank.part))
+    for ring in program.rings.values():
+        entries = ring.slots + sum(times * len(made.tiling.transfers) for made, times in _through(program, ring.name))
+        found.append(Line(f"table of {ring.name}", _list(entries), f"[{entries}] transfers", "", ring.span))
+    said = {x.what: x.span for x in program.schedule.prefetches if x.kind == "cache"}
+    for tile, cache in {cache.tile: cache for cache in program.caches.values()}.items():
+        entries = 2 + program.rows * cache.tiles
+        found.append(Line(f"tiles of {tile} positions", _list(entries), f"[{entries}]", "", said.get(cache.part)))
+    return found
+
+
+def _through(program: p.Program, ring: str) -> Iterator[tuple[p.Product, int]]:
+    """The products whose matrices pass through a ring, each with how often in a step."""
+    yield from ((made, program.times(made.place)) for made in program.products.values() if made.ring == ring)
+
+
+def _list(entries: int) -> int:
+    return _up(entries, _LINE) * _WORD
+
+
+def _up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def _semaphores(program: p.Program) -> list[Line]:
+    """DMA semaphores, four bytes each of a memory of their own."""
+    found = [Line(ring.name, ring.slots * _WORD, f"{ring.slots}: one a slot") for ring in program.rings.values()]
+    for copy in program.copies.values():
+        ways = (copy.name in program.arrays) + (copy.name in program.outputs)
+        found.append(Line(copy.name, ways * copy.slots * _WORD, f"{ways * copy.slots}: one a slot and direction"))
+    for cache in program.caches.values():
+        count = cache.slots * len(cache.buffers)
+        found.append(Line(cache.name, count * _WORD, f"{count}: one a slot and cache"))
+    for bank in program.banks.values():
+        found.append(Line(bank.name, bank.slots * _WORD, f"{bank.slots}: one a slot"))
+    found.append(Line("lookups", _WORD, "1"))
+    for exchange in {exchange_set(x): x for x in program.exchanges.values()}.values():
+        phases, ways, parities = collective(program, exchange).semaphores
+        count = phases * ways * parities
+        found.append(Line(exchange.name, count * _WORD, f"{count}: {phases} phases, both ways, two parities"))
+    return found
+
+
+def _hbm(program: p.Program) -> list[Line]:
+    """Tapes are read as they lie; arrays are padded as XLA lays them out. New states have room until they are moved."""
+    found = []
+    for ring in program.rings:
+        rows = sum(times * made.tiling.rows for made, times in _through(program, ring))
+        found.append(Line(f"tape of {ring}", rows * ROW_BYTES, f"{rows} rows x {ROW_BYTES} B"))
+    for array in program.arrays.values():
+        found.append(Line(array.name, padded_bytes(array.shape, array.dtype), f"{array.dtype} {list(array.shape)}"))
+    for array in program.outputs.values():
+        size = padded_bytes(array.shape, array.dtype)
+        found.append(Line(f"output {array.name}", size, f"{array.dtype} {list(array.shape)}"))
+    logits = padded_bytes((program.rows, program.instance.length(_logits(program))), "f32")
+    found.append(Line("logits of all cores", 2 * logits, "as they are put together"))
+    ops = sum(1 for _ in every(program.body))
+    code = ops * _OP[program.instance.working]
+    found.append(Line("the compiled step", _STEP + code, f"{ops} ops, and XLA's temporaries: an upper estimate"))
+    return found
+
+
+def _logits(program: p.Program) -> Poly:
+    return program.instance.model.steps[""].types["logits"].shape[0]
+
+
+def mib(size: int) -> str:
+    """`2.50 MiB`."""
+    return f"{size / (1 << 20):.2f} MiB"
+
+
+def gib(size: int) -> str:
+    """`94.7 GiB`; less than one in MiB."""
+    if size < 1 << 30:
+        return f"{size / (1 << 20):.1f} MiB"
+    return f"{size / (1 << 30):.1f} GiB"

@@ -1,0 +1,190 @@
+"""What the TPU compiler takes of VMEM besides what a kernel declares: room for values that no register holds.
+
+The compiler schedules each region of straight code by itself: the call, the body of a loop, a branch. It loads what an
+op works on as early as it can, and spills what registers do not hold. A spilled register takes 4 KiB, and a region
+inside another adds to what is spilled around it. So the estimate is, along the worst path from the call inwards, a
+number of registers for the largest product, attention, state or choice of each region, by the registers that its
+values fill. Emitters keep these few: an f32 matrix is multiplied by 64 inputs at a time, f32 keys and values by as few,
+and pieces that lie side by side in a tile are summed without masks. The numbers are above all that was measured: random
+schedules of every construct compiled ahead of time by libtpu 0.0.52 (the slow test of the bill prints how far above).
+
+The truth is often lower: the compiler puts what it spills, and buffers that are written anew as a whole, where other
+buffers are dead, which saves most with eight rows, as whole registers are written then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from math import prod
+
+from ...model import ir as m
+from ...model.expressions import walk
+from ...records import frozen
+from .. import ir as p
+from ..ir.scratch import rooms
+from ..lower.attention import ATTENDED
+
+REGISTER = 4096
+_LANES, _SUBLANES = 128, 8
+_FREE, _FULL = 64, 640  # registers of a bf16 matrix that stay registers, and those of the largest transfer
+_REGISTERS_OF_ROW = 4  # of a tape
+_EXACT = 64  # registers of an f32 matrix that are as bad as any number
+_LEVELS = 2  # of regions in each other that spill values
+_ONE_ROW = 0.3  # of what values of several rows spill
+_SEEN = 48  # registers of running softmaxes that are as bad as any number of them
+
+
+@frozen
+class Spills:
+    """Registers that a target spills: in any kernel; in a region, of a product of bf16 and f32.
+
+    `tile`, `heads` and `state` are for each register that a tile of the keys, what heads have seen of it, and the
+    states of all heads of the delta rule fill; `route` for each row that chooses experts; `value` for each register of
+    a statement's largest value above `kept`.
+    """
+
+    always: float
+    bf16: float
+    f32: float
+    tile: float
+    heads: float
+    state: float
+    route: float
+    value: float
+    kept: int
+
+
+# f32 on v7x: 19 kernels spilled at most 56 registers for a product in a region. It counts as two fifths more, as one of
+# 35 others was below with a quarter more.
+_BY_TARGET = {
+    "v5e": Spills(65, 10, 45, 0.3, 1.5, 1.2, 3, 1.6, 40),
+    "v5p": Spills(65, 10, 45, 0.3, 1.5, 1.2, 3, 1.6, 40),
+    "v6e": Spills(70, 50, 50, 0.3, 2.5, 1.2, 3, 1.9, 40),
+    "tpu7x": Spills(55, 55, 80, 0.2, 3.5, 1.4, 4, 1.6, 44),
+}
+
+
+def temporaries(program: p.Program) -> int:
+    """Bytes, at least what the compiler takes."""
+    spills = _BY_TARGET[program.schedule.target.name]
+    products, values, others = _region(program.body, program, spills).path
+    computed = (op for op in every(program.body) if isinstance(op, p.Compute))
+    values = min(values, _LEVELS * max((_of_values(op, program, spills) for op in computed), default=0.0))
+    return round(spills.always + products + values + others) * REGISTER
+
+
+def every(ops: tuple[p.Op, ...]) -> Iterator[p.Op]:
+    """All ops, those inside others too."""
+    for op in ops:
+        yield op
+        if isinstance(op, p.Repeat | p.Experts):
+            yield from every(op.body)
+        elif isinstance(op, p.LayerLoop):
+            for choice in op.choices:
+                for _, body in choice.bodies:
+                    yield from every(body)
+
+
+@frozen
+class _Region:
+    """Registers of a region's largest product, value, choice and state.
+
+    `inside` are those of the worst region inside and of what that has inside: products, values, and all else.
+    """
+
+    product: float = 0.0
+    value: float = 0.0
+    route: float = 0.0
+    state: float = 0.0
+    inside: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    @property
+    def path(self) -> tuple[float, float, float]:
+        """What is spilled while the worst region inside runs: products, values, and all else."""
+        products, values, others = self.inside
+        return self.product + products, self.value + values, self.route + self.state + others
+
+    def beside(self, other: _Region) -> _Region:
+        """What both take in one region, one after the other."""
+        return _Region(max(self.product, other.product), max(self.value, other.value), max(self.route, other.route),
+                       max(self.state, other.state), max(self.inside, other.inside, key=sum))  # fmt: skip
+
+
+def _region(ops: tuple[p.Op, ...], program: p.Program, spills: Spills) -> _Region:
+    return reduce(_Region.beside, (_of(op, program, spills) for op in ops), _Region())
+
+
+def _of(op: p.Op, program: p.Program, spills: Spills) -> _Region:
+    match op:
+        case p.Dot() | p.ExpertDot():
+            return _Region(product=_of_product(op, program, spills))
+        case p.Route():
+            return _Region(route=spills.route * program.rows)
+        case p.Attend():
+            return _Region(inside=(0.0, 0.0, _of_attention(op, program, spills)))
+        case p.Compute():
+            value = _of_values(op, program, spills)
+            state = spills.state * _of_states(op, program)
+            if program.rows == 1:
+                return _Region(value=value, state=state)
+            return _Region(value=value, inside=(0.0, 0.0, state))  # a loop over rows
+        case p.Repeat() | p.Experts():
+            return _Region(inside=_region(op.body, program, spills).path)
+        case p.LayerLoop():
+            return _Region(inside=reduce(_Region.beside, _choices(op, program, spills), _Region()).path)
+    return _Region()
+
+
+def _choices(op: p.LayerLoop, program: p.Program, spills: Spills) -> Iterator[_Region]:
+    """A part that every layer runs belongs to the loop's body; one of several is a branch."""
+    for choice in op.choices:
+        for _, body in choice.bodies:
+            found = _region(body, program, spills)
+            yield found if program.unconditional(choice) else _Region(inside=found.path)
+
+
+def _of_product(op: p.Dot | p.ExpertDot, program: p.Program, spills: Spills) -> float:
+    if isinstance(op, p.ExpertDot):
+        codec = program.banks[op.bank].layout.products[op.product].codec.name
+        return spills.f32 if "f32" in (codec, program.instance.working) else spills.bf16
+    product = program.products[op.product]
+    registers = sum(product.tiling.runs[op.run].rows) // _SUBLANES * _REGISTERS_OF_ROW
+    if product.dtype == "f32":
+        return spills.f32 * min(1.0, registers / _EXACT)
+    return spills.bf16 * min(1.0, max(0, registers - _FREE) / (_FULL - _FREE))
+
+
+def _of_attention(op: p.Attend, program: p.Program, spills: Spills) -> float:
+    """For the keys of all heads, as many positions as are seen at once; and for the softmaxes of all that see them."""
+    ring = program.caches[op.ring]
+    keys, result = program.buffers[ring.buffers[0]], program.buffers[op.result]
+    _, heads, tile, width = keys.shape
+    positions, words = min(tile, ATTENDED), 2 if keys.dtype == "bf16" else 1
+    of_tile = heads * _registers(positions, width) / words
+    seeing = result.shape[1] * (program.rows if program.consecutive and not ring.axes else 1)
+    running = _registers(seeing, result.shape[2]) + _registers(seeing, positions) + 2 * _registers(seeing, 1)
+    return spills.tile * of_tile + spills.heads * min(running, _SEEN) * (3 - words)
+
+
+def _of_values(op: p.Compute, program: p.Program, spills: Spills) -> float:
+    """For the largest value that a statement makes."""
+    found = 0
+    for node in walk(op.node):
+        if not isinstance(node, m.Static | m.StateRef | m.Slice | m.WeightRef) and isinstance(node.type, m.Type):
+            shape = (program.rows, *program.shares.shape(node.type.shape))
+            found = max(found, prod(shape[:-2]) * _registers(*shape[-2:]) if len(shape) > 1 else 0)
+    return spills.value * max(0, found - spills.kept) * (1.0 if program.rows > 1 else _ONE_ROW)
+
+
+def _of_states(op: p.Compute, program: p.Program) -> int:
+    """Registers of one row's states of the delta rule."""
+    found = 0
+    for call, _ in rooms(op.node, program.shares, program.rows):
+        (_, key), (heads, val) = (program.shares.shape(call.args[i].type.shape) for i in (0, 2))
+        found = max(found, heads * _registers(key, val))
+    return found
+
+
+def _registers(rows: int, columns: int) -> int:
+    return -(-rows // _SUBLANES) * -(-columns // _LANES)

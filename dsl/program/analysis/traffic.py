@@ -1,0 +1,159 @@
+"""What a Program reads from HBM and writes to it in one step, on one core: bytes as they lie there."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ...records import frozen
+from ...targets.targets import BYTES
+from .. import ir as p
+from ..layout.tiling import ROW_BYTES
+from .routing_stats import alone, distinct, largest_group
+
+
+@frozen
+class Moved:
+    """A line of the list, in bytes."""
+
+    name: str
+    bytes: int
+
+
+@frozen
+class Tape:
+    """All that passes through a ring in a step; `own` are the weights' bytes, without padding."""
+
+    ring: str
+    transfers: int
+    bytes: int
+    own: int
+
+    @property
+    def padding(self) -> int:
+        """Bytes that are read and no weight."""
+        return self.bytes - self.own
+
+
+def tapes(program: p.Program) -> dict[str, Tape]:
+    """Each ring's tape."""
+    found = {}
+    for ring in program.rings:
+        made = [program.products[name] for name, _ in program.transfers(ring)]
+        found[ring] = Tape(
+            ring,
+            sum(len(product.tiling.transfers) for product in made),
+            sum(product.tiling.rows for product in made) * ROW_BYTES,
+            sum(own_bytes(program, product) for product in made),
+        )
+    return found
+
+
+def own_bytes(program: p.Program, product: p.Product) -> int:
+    """One core's share of a product's weights in one layer."""
+    weights = program.instance.model.weights
+    shapes = [program.shares.weight_shape(weights[name]) for name in product.weights]
+    if product.piece:
+        # Of each head's rows the values' are one piece, the keys' the other.
+        values = program.products[f"{product.name.rpartition(' ')[0]} expand"].widths[0]
+        heads = sum(run.count * run.blocks for run in product.tiling.runs)
+        rows = values if product.piece == "expand" else shapes[0][0] // heads - values
+        shapes = [(heads * rows, shapes[0][1])]
+    return sum(map(prod, shapes)) * product.tiling.bits // 8
+
+
+def fetched(program: p.Program, bank: p.ExpertPool) -> float:
+    """Experts that the core with most of them fetches in a layer, as expected were routing uniform."""
+    groups = program.schedule.ways(bank.axes)
+    chosen = distinct(bank.count * groups, bank.top, program.rows)
+    return largest_group(bank.count * groups, groups, round(chosen))
+
+
+def chosen_once(program: p.Program, bank: p.ExpertPool) -> float:
+    """Of the experts that a layer fetches, the part that a single row chose, as expected were routing uniform."""
+    return alone(bank.count * program.schedule.ways(bank.axes), bank.top, program.rows)
+
+
+def reads(program: p.Program) -> tuple[Moved, ...]:
+    """What comes in: caches whole, as at a full context; padding has lines of its own."""
+    made, arrays, banks = tapes(program).values(), program.arrays, program.banks.values()
+    looked_up = ((arrays[op.table], times) for op, times in runs(program) if isinstance(op, p.Lookup))
+    caches = kept(arrays, "cache")
+    unused = sum(_unused(program, array) for array in arrays.values() if array.kind == "cache")
+    found = (
+        Moved("weights", sum(tape.own for tape in made)),
+        Moved("padding of tapes", sum(tape.padding for tape in made)),
+        Moved("experts, on the core with most", round(sum(_experts(program, bank, padding=False) for bank in banks))),
+        Moved("padding of experts", round(sum(_experts(program, bank, padding=True) for bank in banks))),
+        Moved("vectors", kept(arrays, "vectors")),
+        Moved("rows of tables", sum(program.rows * times * array_bytes(a) // a.shape[0] for a, times in looked_up)),
+        Moved("states", kept(arrays, "state") // kept_after(program)),
+        Moved("caches", caches - unused),
+        Moved("padding of caches", unused),
+    )
+    return tuple(line for line in found if line.bytes)
+
+
+def _experts(program: p.Program, bank: p.ExpertPool, padding: bool) -> float:
+    each = bank.layout.padding if padding else bank.layout.nbytes - bank.layout.padding
+    return program.times(bank.part) * fetched(program, bank) * each
+
+
+def writes(program: p.Program) -> tuple[Moved, ...]:
+    """What goes out."""
+    kinds = {"states": "state", "entries of caches": "entry", "logits": "logits"}
+    found = (Moved(name, kept(program.outputs, kind)) for name, kind in kinds.items())
+    return tuple(line for line in found if line.bytes)
+
+
+def kept_after(program: p.Program) -> int:
+    """Of consecutive tokens a state is kept after each, and read after one of them."""
+    return program.rows if program.consecutive else 1
+
+
+def kept(arrays: dict[str, p.Array], kind: str) -> int:
+    """Bytes of all arrays of a kind."""
+    return sum(array_bytes(array) for array in arrays.values() if array.kind == kind)
+
+
+def array_bytes(array: p.Array) -> int:
+    """Bytes in HBM."""
+    return prod(array.shape) * BYTES[array.dtype]
+
+
+def _unused(program: p.Program, cache: p.Array) -> int:
+    """Bytes of a cache's entries beyond their own width: they lie in whole lanes."""
+    room = cache.shape[-1]
+    return array_bytes(cache) // room * (room - _entry_width(program, cache.name))
+
+
+def _entry_width(program: p.Program, cache: str) -> int:
+    for ring in program.caches.values():
+        if ring.expanded is not None and cache in ring.caches:
+            return (ring.expanded.key, ring.expanded.value)[ring.caches.index(cache)]
+    return program.shares.shape(program.instance.model.states[cache].type.shape)[-1]
+
+
+def read_arrays(program: p.Program) -> frozenset[str]:
+    """The arrays in HBM that a step reads, by name; latents of which expanded keys were made are not among them."""
+    found = {program.copies[op.copy].array for op, _ in runs(program) if isinstance(op, p.CopyStart)}
+    found |= {op.table for op, _ in runs(program) if isinstance(op, p.Lookup)}
+    found |= {bank.array for bank in program.banks.values()}
+    return frozenset(found | {name for ring in program.caches.values() for name in ring.caches})
+
+
+def runs(program: p.Program) -> list[tuple[p.Op, int]]:
+    """Every op with how many times a step runs it."""
+    return _runs(program.body, 1, program)
+
+
+def _runs(ops: tuple[p.Op, ...], count: int, program: p.Program) -> list[tuple[p.Op, int]]:
+    found: list[tuple[p.Op, int]] = []
+    for op in ops:
+        found.append((op, count))
+        if isinstance(op, p.Repeat):
+            found += _runs(op.body, count * op.count, program)
+        elif isinstance(op, p.LayerLoop):
+            for choice in op.choices:
+                for part, body in choice.bodies:
+                    found += _runs(body, program.times(part), program)
+    return found

@@ -1,0 +1,192 @@
+"""What a Program is about: rooms, tapes, products, caches, experts and exchanges; shapes are those of one core."""
+
+from __future__ import annotations
+
+from attrs import field
+
+from ...records import frozen
+from ...source import Span
+from ..layout.expert_layout import ExpertLayout
+from ..layout.tiling import Tiling
+
+
+@frozen
+class Buffer:
+    """Room in a core's fast memory. `place` is the part or step whose values it holds, `""` through the whole call."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    place: str
+    span: Span | None = field(default=None, repr=False, eq=False)
+
+
+@frozen
+class View:
+    """Where a value of `shape` lies: from `start` on in each of a buffer's rows.
+
+    A `transposed` matrix lies line by line of its last axis, each line from whole lanes on.
+    """
+
+    buffer: str
+    start: int
+    shape: tuple[int, ...]
+    transposed: bool = False
+
+
+@frozen
+class Ring:
+    """`slots` buffers of `rows` tape rows that a tape's transfers pass through in turn.
+
+    A ring that is `ahead` is filled before the first use and kept full; the others start a transfer at its use.
+    """
+
+    name: str
+    slots: int
+    rows: int
+    ahead: bool
+    span: Span | None = field(default=None, repr=False, eq=False)
+
+
+@frozen
+class Product:
+    """Weights that multiply one operand, side by side: `widths` are their rows on one core, `tiling` that of all.
+
+    `operand` and `result` are buffers, `[rows, inputs]` and f32 `[rows, outputs]`. With a `piece` (`absorb`, `expand`)
+    it is one product for each head, with that piece of the weight, and both begin with an axis of heads.
+    """
+
+    name: str
+    place: str
+    weights: tuple[str, ...]
+    widths: tuple[int, ...]
+    dtype: str
+    tiling: Tiling
+    ring: str
+    operand: str
+    result: str
+    span: Span = field(repr=False, eq=False)
+    piece: str = ""
+
+
+@frozen
+class Copy:
+    """An array in HBM, one entry for each layer that runs `part`, and the buffer that holds `slots` of its entries."""
+
+    name: str
+    part: str | None
+    array: str
+    buffer: str
+    slots: int
+
+
+@frozen
+class Expanded:
+    """What each head's keys and values are made of: states of latents and of common channels, and a weight by head.
+
+    A key is `key` channels wide, the common ones last, and a value `value`.
+    """
+
+    latent: str
+    common: str
+    weight: str
+    key: int
+    value: int
+
+
+@frozen
+class CacheRing:
+    """Tiles of `tile` positions of a part's caches, in `slots` buffers each.
+
+    `caches` are keys and values, perhaps `expanded` from latents; or latents and common channels. Of a row's positions
+    a core has at most `positions`: all of them, or its blocks where they are shared out over `axes` of the mesh.
+    """
+
+    name: str
+    part: str
+    caches: tuple[str, ...]
+    buffers: tuple[str, ...]
+    tile: int
+    slots: int
+    positions: int
+    axes: tuple[str, ...] = ()
+    expanded: Expanded | None = None
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles of a row a core can have."""
+        return -(-self.positions // self.tile)
+
+
+@frozen
+class Piece:
+    """Of what arrives from each core, the `width` columns from `start` on, and the buffer where they come.
+
+    What is gathered comes side by side; or head by head into a buffer `[rows, heads of all, n]`.
+    """
+
+    result: str
+    start: int
+    width: int
+
+
+@frozen
+class Collective:
+    """A collective of `kind` `sum`, `gather`, `merge` or `argmax`; `by` and `wire` as in the schedule.
+
+    Each core gives `width` columns from `first` on of the buffer `value`, `[rows, n]`. A sum completes `result`; what
+    is gathered goes to `pieces`. Where a sum is scattered, all of the buffer `beside` may go to every core: then this
+    core's columns and those are the `pieces`. To merge, each core sends all others their heads of a softmax over its
+    own positions: `value` is `[rows, heads of all, n + 128]`, `result` `[rows, heads, n]`, and `width` the columns of a
+    core's heads.
+    """
+
+    name: str
+    kind: str
+    by: str
+    wire: str
+    axes: tuple[str, ...]
+    value: str
+    result: str
+    first: int
+    width: int
+    span: Span = field(repr=False, eq=False)
+    pieces: tuple[Piece, ...] = ()
+    beside: str = ""
+
+
+@frozen
+class ExpertPool:
+    """The experts of a part on one core: `count` in HBM, each as `layout` says, and `slots` for those that are chosen.
+
+    `products` are the weights multiplied together, the innermost first; `routes` is the buffer of all experts'
+    weights. A row chooses `top`, and all rows at most `most` of this core's. Experts are shared out over `axes` of the
+    mesh.
+    """
+
+    name: str
+    part: str
+    array: str
+    slots: int
+    products: tuple[tuple[str, ...], ...]
+    layout: ExpertLayout
+    routes: str
+    count: int
+    top: int
+    most: int
+    axes: tuple[str, ...]
+    span: Span = field(repr=False, eq=False)
+
+
+@frozen
+class Array:
+    """An operand or output of one core in HBM, with an entry for each layer of its `part`, if it has one.
+
+    `latents` are caches of which a step writes an entry and reads none: what is kept expanded was made of them.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str
+    part: str | None = None

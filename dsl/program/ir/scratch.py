@@ -1,0 +1,64 @@
+"""Room that rings take, ops for themselves while they run, and collectives together: by shape alone.
+
+The Pallas backend allocates buffers of exactly these shapes, so a bill that lists them lists what the kernel holds.
+"""
+
+from __future__ import annotations
+
+from ...model import ir as m
+from ...model.expressions import walk
+from ...model.ir import Node
+from ...schedule.shares import Shares
+from .. import ir as p
+from ..layout import collective_plan as needs
+from ..layout.collective_plan import BufferNeed
+from ..layout.tiling import ROW_BYTES
+
+SUBLANES = 8
+
+
+def ring_bytes(ring: p.Ring) -> int:
+    """What a ring takes of VMEM."""
+    return ring.slots * ring.rows * ROW_BYTES
+
+
+def exchange_set(exchange: p.Collective) -> str:
+    """Exchanges of one shape share a set of buffers, whose parity alternates."""
+    width = f"{exchange.width}{' and more' if exchange.beside else ''}"
+    return f"{exchange.kind} {exchange.by} {exchange.wire} {width} over {' '.join(exchange.axes)}"
+
+
+def collective(program: p.Program, exchange: p.Collective) -> needs.CollectivePlan:
+    """Its buffers and phases."""
+    cores = program.schedule.ways(exchange.axes)
+    if exchange.kind == "argmax":
+        return needs.argmax(cores, program.rows)
+    if exchange.kind == "merge":
+        return needs.merge(cores, program.rows, exchange.width)
+    if exchange.kind == "gather":
+        return needs.all_gather(cores, program.rows, exchange.width, exchange.wire)
+    if exchange.by == "scatter":
+        beside = program.buffers[exchange.beside].shape[-1] if exchange.beside else 0
+        return needs.scatter(cores, program.rows, exchange.width + beside, exchange.wire, beside)
+    return needs.all_reduce(exchange.by, cores, program.rows, exchange.width, exchange.wire)
+
+
+def delta_rule(rows: int, k_heads: int, heads: int, key: int, val: int, by_key: bool) -> tuple[BufferNeed, ...]:
+    """Queries, keys and, where decays are `[B, heads, key]`, decays; values and results; gates."""
+    vectors = 2 * k_heads + by_key * heads
+    return (
+        BufferNeed("vectors", (rows, vectors + -vectors % SUBLANES, key), "f32"),
+        BufferNeed("values", (rows, heads, val), "f32"),
+        BufferNeed("gates", (rows, 2 * heads), "f32"),
+    )
+
+
+def rooms(node: Node, shares: Shares, rows: int) -> list[tuple[m.Call, tuple[BufferNeed, ...]]]:
+    """What each op of an expression takes while it runs; it is given back before the next."""
+    found = []
+    for call in walk(node):
+        if isinstance(call, m.Call) and call.op == "delta_rule":
+            (k_heads, key), (heads, val) = (shares.shape(call.args[i].type.shape) for i in (0, 2))
+            by_key = len(call.args[3].type.shape) == 2
+            found.append((call, delta_rule(rows, k_heads, heads, key, val, by_key)))
+    return found

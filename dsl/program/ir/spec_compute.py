@@ -1,0 +1,219 @@
+"""What ops touch that compute, talk to other cores or attend, and what expressions read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...model import ir as m
+from ...model import ops as registry
+from ...model.expressions import children
+from .. import ir as p
+from ..layout.lanes import LANES, padded, turned
+from ..layout.tiling import WIDTH
+from .spec_access import Access, Extents, How, Where, Wrong, reads, writes
+from .spec_transfers import tiles
+
+
+def dot(op: p.Dot, place: str, program: p.Program) -> Iterator[Access]:
+    made = program.products[op.product]
+    run, rows, tiling = made.tiling.runs[op.run], program.rows, made.tiling
+    blocks = run.count * run.blocks
+    if made.piece:
+        heads = sum(each.count * each.blocks for each in tiling.runs)
+        yield reads(made.operand, (heads, rows, tiling.inputs), "f32")
+        yield writes(made.result, (range(run.first, run.first + blocks), rows, tiling.outputs), "f32")
+        return
+    yield reads(made.operand, (rows, tiling.inputs), made.dtype)
+    yield writes(made.result, (rows, range(run.first, run.first + blocks * run.columns)), "f32")
+
+
+def compute(op: p.Compute, place: str, program: p.Program) -> Iterator[Access]:
+    yield from expression(op.node, place, program)
+    by_head = isinstance(op.node, m.Call) and op.node.op == "view_by_head"
+    for name in op.outputs:
+        own = by_head or name in program.copies or name not in program.buffers
+        yield writes(name, None if own else (program.rows, *program.buffers[name].shape[1:]))
+
+
+def _elements(index: m.Static, guard: m.Static | None, place: str, program: p.Program) -> range:
+    """The elements of a buffer that a part writes in its layers."""
+    instance, layers = program.instance, program.layers_of(place)
+    found = [instance.number(index, layer) for layer in layers or (None,)
+             if guard is None or instance.value(guard, layer)]  # fmt: skip
+    if not found:
+        return range(0)
+    if min(found) < 0 or any(each % 1 for each in found):
+        raise Wrong(f"`{place}` writes elements {min(found):g} .. {max(found):g}")
+    return range(int(min(found)), int(max(found)) + 1)
+
+
+def put(op: p.Put, place: str, program: p.Program) -> Iterator[Access]:
+    yield from (each for each in expression(op.node, place, program) if each.name != op.buffer)
+    state = program.instance.model.states[op.buffer]
+    written, (count, *shape) = _elements(op.index, op.guard, place, program), program.shares.shape(state.type.shape)
+    if written.stop > count:
+        raise Wrong(f"`{place}` writes the elements {written.start} .. {written.stop} of {count} of `{op.buffer}`")
+    yield writes(op.buffer, (count, program.rows, *shape), program.instance.dtype(state.type))
+
+
+def send(op: p.Send, place: str, program: p.Program) -> Iterator[Access]:
+    made = program.exchanges[op.exchange]
+    rows, ways = program.rows, program.schedule.ways(made.axes)
+    if made.kind == "merge":
+        heads, width = program.buffers[made.result].shape[1:]
+        yield reads(made.value, (rows, ways * heads, width + LANES), "f32")
+    else:
+        yield reads(made.value, (rows, range(made.first, made.first + made.width)), "f32")
+    if made.beside:
+        yield reads(made.beside, (rows, LANES), "f32")
+
+
+def receive(op: p.Receive, place: str, program: p.Program) -> Iterator[Access]:
+    made = program.exchanges[op.exchange]
+    rows, ways = program.rows, program.schedule.ways(made.axes)
+    if made.kind == "gather":
+        for piece in made.pieces:
+            if piece.start < 0 or piece.start + piece.width > made.width:
+                raise Wrong(f"a piece of `{made.name}` ends at {piece.start + piece.width} of {made.width} columns")
+            held = program.buffers[piece.result]
+            dtype = "f32" if len(held.shape) == 2 else None
+            yield writes(piece.result, _gathered(held, piece.width, rows, ways), dtype)
+    elif made.kind == "merge":
+        heads, width = program.buffers[made.value].shape[1:]
+        if heads % ways or made.width != heads // ways * width:
+            raise Wrong(f"`{made.name}` sends {made.width} columns of {heads} heads to {ways} cores")
+        yield writes(made.result, (rows, heads // ways, width - LANES), "f32")
+    elif made.pieces:
+        for piece in made.pieces:
+            yield writes(piece.result, (rows, piece.width), "f32")
+    else:
+        own = program.shares.scattered(made.width) if made.by == "scatter" else made.width
+        yield writes(made.result, (rows, own), "f32")
+
+
+def _gathered(held: p.Buffer, width: int, rows: int, ways: int) -> Extents:
+    """Columns of all cores, of which the last one's may be padding; or heads of all."""
+    if len(held.shape) > 2:
+        return (rows, ways * (width // held.shape[-1]), held.shape[-1])
+    # A buffer wider than what comes has columns that nobody gives it; how wide the value is, its meaning says.
+    return (rows, min(held.shape[-1], ways * width))
+
+
+def width_of(view: p.View, held: p.Buffer) -> int:
+    """A view's columns; those of a number for each row are the rows."""
+    return view.shape[-1] if view.shape else held.shape[-1]
+
+
+def attend(op: p.Attend, place: str, program: p.Program) -> Iterator[Access]:
+    """Queries and results of latent attention are of all cores' heads where positions are shared out."""
+    ring, shares, rows = program.caches[op.ring], program.shares, program.rows
+    working, call = program.instance.working, op.call
+    heads, width = shares.shape(call.args[0].type.shape)
+    if len(op.queries) == 1:
+        yield reads(op.queries[0], (rows, heads, padded(width)), working)
+        yield writes(op.result, (rows, heads, padded(shares.length(call.type.shape[-1]))), "f32")
+    else:
+        heads *= program.schedule.ways(ring.axes)
+        rank, common = (padded(shares.length(each.type.shape[-1])) for each in call.args[1:3])
+        yield reads(op.queries[0], (rows, heads, rank), "f32")
+        yield reads(op.queries[1], (rows, heads, common), working)
+        yield writes(op.result, (rows, heads, rank + (LANES if ring.axes else 0)), "f32")
+    for entry_, (_, buffer, _, slots, dtype) in zip(op.entries, tiles(ring, program), strict=True):
+        yield reads(entry_, (range(program.copies[entry_].slots), rows, slots[1], slots[3]), dtype)
+        yield reads(buffer, slots, dtype)
+
+
+def turns(op: p.RopeTables, place: str, program: p.Program) -> Iterator[Access]:
+    width = op.call.option("width")
+    lanes = turned(op.channels, op.channels if width is None else int(program.instance.number(width)))
+    yield from (writes(name, (program.rows, lanes), "f32") for name in (op.cos, op.sin))
+
+
+def route(op: p.Route, place: str, program: p.Program) -> Iterator[Access]:
+    bank, instance = program.banks[op.bank], program.instance
+    experts, top = (instance.length(axis) for axis in op.call.type.shape)
+    if bank.top != top:
+        raise Wrong(f"`{bank.name}` has room for {bank.top} experts a row; {top} are chosen")
+    scores = op.call.args[0]
+    if not isinstance(scores, m.Local) or scores.name != op.scores:
+        raise Wrong(f"`{op.scores}` are no operand of the op's own `route`")
+    yield reads(op.scores, (program.rows, experts), "f32")
+    yield from expression(op.call.args[1], place, program)
+    yield writes(op.weights, (program.rows, experts), "f32")
+
+
+def expert_dot(op: p.ExpertDot, place: str, program: p.Program) -> Iterator[Access]:
+    bank = program.banks[op.bank]
+    tiling = bank.layout.products[op.product].tiling
+    yield reads(bank.name, (range(bank.slots), bank.layout.rows, WIDTH), "int32")
+    yield reads(op.operand, (program.rows, tiling.inputs), program.instance.working)
+    yield writes(op.result, (program.rows, tiling.outputs), "f32")
+
+
+def experts(op: p.Experts, place: str, program: p.Program) -> Iterator[Access]:
+    bank = program.banks[op.bank]
+    out = program.buffers.get(op.result)
+    yield reads(op.value, None if out is None else out.shape, "f32")
+    yield reads(bank.routes, None, "f32")
+    yield writes(op.result, None, "f32")
+
+
+def greedy(op: p.Argmax, place: str, program: p.Program) -> Iterator[Access]:
+    share = program.shares.length(program.instance.model.steps[""].types[op.logits].shape[0])
+    cut = share != program.instance.length(program.instance.model.steps[""].types[op.logits].shape[0])
+    if op.share != share or (cut and op.exchange is None):
+        raise Wrong(f"the ids are chosen among {op.share} logits of a core, which has {share}")
+    made = None if op.exchange is None else program.exchanges[op.exchange]
+    if made is not None and (made.kind, made.value) != ("argmax", op.logits):
+        raise Wrong(f"`{made.name}` is a {made.kind} of `{made.value}`; the ids are chosen by `{op.logits}`")
+    yield reads(program.views[op.logits].buffer, (program.rows, range(share)), "f32")
+
+
+def expression(node: m.Node, place: str, program: p.Program) -> Iterator[Access]:
+    """What an expression reads, and the states that it updates in place, each once."""
+    found: dict[tuple[str, How], None] = {}
+    pending: list[tuple[m.Node, frozenset[str]]] = [(node, frozenset())]
+    while pending:
+        each, bound = pending.pop()
+        name: str | None = None
+        match each:
+            case m.Let():
+                pending += [(value, bound) for _, value in each.bindings]
+                pending.append((each.body, bound.union(name for name, _ in each.bindings)))
+                continue
+            case m.Local():
+                name = f"{place}.{each.name}" if f"{place}.{each.name}" in program.views else each.name
+                name = None if each.name in bound else name
+            case m.WeightRef():
+                name = each.name
+            case m.StateRef() if each.name in program.buffers:
+                found[each.name, How.READ] = None
+            case m.Call():
+                for state, changed in _states(each, program):
+                    found[state, How.UPDATE if changed else How.READ] = None
+                if each.op == "rope":
+                    found |= {(turn, How.READ): None for turn in _turned(each, program)}
+        if name is not None and name in program.views:
+            found[program.views[name].buffer, How.READ] = None
+        pending += [(child, bound) for child in children(each)]
+    for buffer, how in found:
+        yield Access(how, Where.BUFFER, buffer)
+
+
+def _turned(call: m.Call, program: p.Program) -> tuple[str, ...]:
+    """Where the rows' turns lie."""
+    channels = program.shares.length(call.args[0].type.shape[-1])
+    found = program.turns.get(p.rope_key(call, channels, program.instance))
+    return () if found is None else (found.cos, found.sin)
+
+
+def _states(call: m.Call, program: p.Program) -> list[tuple[str, bool]]:
+    """The buffers of states among a call's operands, and whether it changes them in place."""
+    if not any(isinstance(arg, m.StateRef) for arg in call.args):
+        return []
+    op = registry.find(call.op)
+    parameters = op.parameters if op is not None else ()
+    updated = op.updates if op is not None else ()
+    named = [(f"state {arg.name}", parameter in updated)
+             for parameter, arg in zip(parameters, call.args, strict=False) if isinstance(arg, m.StateRef)]  # fmt: skip
+    return [(name, changed) for name, changed in named if name in program.buffers]

@@ -1,0 +1,6 @@
+"""How numbers lie in memory, by shape alone: so that movement changes no bit.
+
+In: shapes and element widths. Out: tilings, experts' layouts, the buffers and phases of collectives.
+
+Order of imports: `lanes`, `collective_plan`, `tiling`, `expert_layout`.
+"""

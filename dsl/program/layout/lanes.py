@@ -1,0 +1,20 @@
+"""Vector registers have 128 lanes: last axes are rounded up to whole ones."""
+
+from __future__ import annotations
+
+LANES = 128
+
+
+def padded(width: int) -> int:
+    """Columns rounded up to whole lanes."""
+    return -(-width // LANES) * LANES
+
+
+def whole_lanes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape with its last axis rounded up to whole lanes."""
+    return (*shape[:-1], padded(shape[-1]))
+
+
+def turned(channels: int, turning: int) -> int:
+    """How many channels a rotary embedding computes for `turning` of them: whole lanes where there are any."""
+    return channels if channels % LANES else -(-turning // LANES) * LANES

@@ -1,0 +1,181 @@
+"""Attention over caches: the row's own token first, then the tiles of what earlier tokens left."""
+
+from __future__ import annotations
+
+from ...diagnostics import Diagnostic, Label, MksError
+from ...model import ir as m
+from ...model.ir import Node, Type
+from ...schedule.blocks import BLOCK, longest_tile, room
+from ...schedule.ir import Prefetch
+from ...source import Span
+from .. import ir as p
+from ..layout.lanes import LANES, whole_lanes
+from . import context_parallel
+from .build import Build, cannot, head_product, layer_scalar
+from .frame import Frame
+from .matmul import loops
+from .partials import number
+from .reduce import complete
+
+# So many positions are attended to at once; tiles of as many, or of several times as many, change no bit.
+ATTENDED = BLOCK
+# Caches that no schedule line prefetches go through so many slots of so many positions.
+TILE_TOKENS, TILE_SLOTS = ATTENDED, 2
+MOST_TILES = 1 << 16  # of a row: what a list of tiles tells apart
+
+
+def attend(call: m.Call, frame: Frame) -> Node:
+    """Grouped queries over keys and values."""
+    build, (q, *caches) = frame.build, call.args
+    if build.schedule.over_positions:
+        raise cannot("share out the positions of keys and values of several heads", call.span,
+                     "only a latent cache is shared out by positions")  # fmt: skip
+    states = [build.schedule.model.states[c.name] for c in caches if isinstance(c, m.StateRef)]
+    query = complete(frame.split(q, frame), q.type, frame)
+    name = frame.fresh("attend")
+    ring, early = ring_of_tiles(states, call, frame)
+    shape = whole_lanes(build.shares.shape(q.type.shape))
+    held = frame.compute(f"query of {name}", shape, build.dtype(Type("bf16")), query)
+    return attended(call, name, ring, early, (held,), build.shares.shape(call.type.shape), frame)
+
+
+def attend_latent(call: m.Call, frame: Frame) -> Node:
+    """A head's query goes through its part of `kv_b` once, and then meets the latents as they are; so does the result.
+
+    Keys are the latent and the common channels side by side, values the latent.
+    """
+    build, (q, latent, common, kv_b) = frame.build, call.args
+    assert isinstance(latent, m.StateRef)
+    assert isinstance(common, m.StateRef)
+    assert isinstance(kv_b, m.WeightRef)
+    states = [build.schedule.model.states[c.name] for c in (latent, common)]
+    (rank,), (width,) = (build.shares.shape(s.type.shape) for s in states)
+    heads, both = build.shares.shape(q.type.shape)
+    value = build.shares.shape(call.type.shape)[1]
+    query = complete(frame.split(q, frame), q.type, frame)
+    name = frame.fresh("attend")
+    whole = frame.compute(f"query of {name}", (heads, both), build.dtype(Type("bf16")), query)
+    absorb = head_product(build, frame.place, kv_b.name, "absorb", heads, rank, both - width, call.span)
+    local = frame.local(whole, q.type, q)
+    frame.ops.append(p.Compute((absorb.operand,), _part("by_head", local, both - width, call), None, q.span))
+    frame.ops += loops(absorb, build)
+    ring, early = ring_of_tiles(states, call, frame)
+    working, apart = build.dtype(Type("bf16")), context_parallel.heads_of_all(build, heads)
+    inner, outer = (
+        build.buffer(f"{what} of {name}", (build.rows, *whole_lanes((apart, channels))), dtype, frame.place, call.span)
+        for what, channels, dtype in (("absorbed", rank, "f32"), ("common", width, working))
+    )
+    absorbed = _part("by_row", frame.local(absorb.result, q.type, q), rank, call)
+    common = _part("last", local, width, call)
+    if build.schedule.over_positions:
+        context_parallel.gather(name, (absorbed, common), (inner, outer), heads, call, frame)
+        of_core = attended(call, name, ring, early, (inner, outer), (apart, rank + LANES), frame)
+        found = context_parallel.merge(name, of_core, (heads, rank), call, frame)
+    else:
+        frame.ops.append(p.Compute((inner,), absorbed, None, q.span))
+        frame.ops.append(p.Compute((outer,), common, None, q.span))
+        found = attended(call, name, ring, early, (inner, outer), (heads, rank), frame)
+    expand = head_product(build, frame.place, kv_b.name, "expand", heads, value, rank, call.span)
+    frame.ops.append(p.Compute((expand.operand,), _part("by_head", found, rank, call), None, call.span))
+    frame.ops += loops(expand, build)
+    result = frame.compute(f"{name} expanded", (heads, value), "f32",
+                           _part("by_row", frame.local(expand.result, call.type, call), value, call))  # fmt: skip
+    return frame.local(result, call.type, call)
+
+
+def _part(what: str, x: Node, width: int, call: m.Call) -> Node:
+    """The `last` channels, or the first ones with heads or rows in front."""
+    return view(what, (x,), call, width=width)
+
+
+def view(what: str, args: tuple[Node, ...], like: m.Call | m.StateRef, **options: int) -> Node:
+    """A rearrangement that the model has no op for."""
+    said = tuple((name, number(value, like)) for name, value in options.items())
+    return m.Call(f"view_{what}", args, said, (like.type,), like.span)
+
+
+def ring_of_tiles(states: list[m.State], call: m.Call, frame: Frame,
+                  expanded: p.Expanded | None = None) -> tuple[str, Prefetch | None]:  # fmt: skip
+    """The caches that a call attends to, and the slots that their tiles go through; the line that prefetches them."""
+    build, part = frame.build, frame.place
+    said = next((x for x in build.schedule.prefetches if x.kind == "cache" and x.what == part), None)
+    if len(states) != 2 or any(state.last is not None for state in states):
+        raise cannot("attend to a window of the cache", call.span)
+    if states[0].name == states[1].name:
+        raise cannot("attend to one cache as keys and as values", call.span, "write each entry to a cache of its own")
+    ring = f"cache {part}"
+    if ring in build.caches:
+        raise cannot("attend twice in one part", call.span)
+    over, context = build.schedule.over_positions, build.schedule.context
+    own = room(context, build.schedule.ways(over)) if over else context
+    tile = min((said and said.tile) or TILE_TOKENS, longest_tile(context, build.schedule.ways(over)))
+    slots = (said and said.slots) or TILE_SLOTS
+    buffers = tuple(f"tiles of {state.name}" for state in states)
+    made = p.CacheRing(ring, part, tuple(s.name for s in states), buffers, tile, slots, own, over, expanded)
+    for state, buffer in zip(states, buffers, strict=True):
+        _, _, heads, _, width = array_of(build, state, made, "cache").shape
+        build.buffer(buffer, (slots, heads, tile, width), build.dtype(state.type), "", state.span)
+    _check_tiles(made, build, said.span if said is not None else call.span)
+    build.caches[ring] = made
+    return ring, said
+
+
+def _check_tiles(ring: p.CacheRing, build: Build, span: Span) -> None:
+    """A list of tiles has a number of so many bits for each."""
+    if ring.tiles <= MOST_TILES:
+        return
+    schedule = build.schedule
+    most = MOST_TILES * ring.tile * max(1, schedule.ways(ring.axes))
+    longer = ring.tile * -(-ring.tiles // MOST_TILES)
+    raise MksError([Diagnostic(
+        "E218", f"`{schedule.name}` has {ring.tiles} tiles of {ring.tile} positions in a context of "
+        f"{schedule.context}; a list of tiles counts {MOST_TILES}", Label(span),
+        helps=(f"write `tile = {longer} tokens`, or a context of {most} at most",))])  # fmt: skip
+
+
+def array_of(build: Build, state: m.State, ring: p.CacheRing, kind: str) -> p.Array:
+    """A part's cache in HBM, `[layers, rows, heads, positions, width]`, of whole tiles."""
+    heads, width = entry_shape(build, state)
+    rows = 1 if build.consecutive else build.rows
+    entries = (len(build.layers_of(ring.part)), rows, heads, ring.tiles * ring.tile, width)
+    build.arrays[state.name] = p.Array(state.name, entries, build.dtype(state.type), kind, ring.part)
+    return build.arrays[state.name]
+
+
+def entry_shape(build: Build, state: m.State) -> tuple[int, int]:
+    """Heads and width of a cache's entry; XLA would lay out less than whole lanes in another order."""
+    shape = whole_lanes(build.shares.shape(state.type.shape))
+    return (shape[0], shape[1]) if len(shape) == 2 else (1, shape[0])
+
+
+def write_entries(states: list[m.State], node: Node, span: Span, frame: Frame) -> None:
+    """A value's entries in caches at the row's position: buffers of their own, which leave for outputs of the call."""
+    build, layers = frame.build, len(frame.build.layers_of(frame.place))
+    names = tuple(entry_of(state.name) for state in states)
+    for name, state in zip(names, states, strict=True):
+        shape, dtype = entry_shape(build, state), build.dtype(state.type)
+        build.buffer(name, (2, build.rows, *shape), dtype, "", span)
+        build.copies[name] = p.Copy(name, frame.place, name, name, 2)
+        build.outputs[name] = p.Array(name, (layers, build.rows, *shape), dtype, "entry", frame.place)
+    frame.ops += [p.StoreWait(name, ahead=False) for name in names]
+    frame.ops += [p.Compute(names, node, None, span), *map(p.StoreStart, names)]
+
+
+def entry_of(cache: str) -> str:
+    """The buffer, copy and output of the entries that a step gives a cache."""
+    return f"entry {cache}"
+
+
+def attended(call: m.Call, name: str, ring: str, early: Prefetch | None, queries: tuple[str, ...],
+             shape: tuple[int, ...], frame: Frame) -> Node:  # fmt: skip
+    """The tiles attended to, in the order of the caches; `queries` as in `Attend`, `shape` that of the result."""
+    build, cache = frame.build, frame.build.caches[ring]
+    for _, static in call.options:
+        layer_scalar(build, static)
+    result = build.buffer(name, (build.rows, *whole_lanes(shape)), "f32", frame.place, call.span)
+    build.views[result] = p.View(result, 0, shape)
+    if early is None:
+        frame.ops.append(p.StartTiles(ring))
+    entries = tuple(map(entry_of, cache.caches))
+    frame.ops.append(p.Attend(ring, call, queries, entries, result))
+    return frame.local(result, call.type, call)

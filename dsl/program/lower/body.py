@@ -1,0 +1,253 @@
+"""Statements to ops: what multiplies, attends, looks up or sums over cores is taken out of expressions."""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from ...model import ir as m
+from ...model import ops as registry
+from ...model.expressions import walk
+from ...model.facts import STEP, names_of
+from ...model.ir import Node
+from .. import ir as p
+from .along import refuse_along, whole_along
+from .attention import attend, attend_latent, write_entries
+from .build import Build, cannot, groups, layer_scalar
+from .expanded_cache import attend_expanded, is_expanded
+from .frame import Frame, Mark, Ops
+from .matmul import matmul
+from .moe import expert_matmul, experts, route
+from .options import by_layer
+from .partials import axes
+from .reduce import complete, norm_of_share, scattered
+from .sharded_value import ShardedValue, linear, whole
+from .small_weights import is_table, row_name
+
+
+def lower_body(build: Build, place: str, statements: tuple[m.Assign | m.Write, ...]) -> Ops:
+    """The ops of a part, or of a step's statements before or after its loop."""
+    frame = Frame(build, place, groups(build, place), split, statements)
+    frame.ops.append(Mark("start", place))
+    for statement in statements:
+        frame.value = names_of(statement)[0]
+        frame.ops.append(Mark("before", f"{place}.{frame.value}"))
+        frame.arrive({node.name for node in walk(statement.value) if isinstance(node, m.Local)})
+        if isinstance(statement, m.Assign):
+            _assign(statement, frame)
+        elif build.schedule.model.states[statement.state].kind == "cache":
+            _entry(statement, frame)
+        else:
+            _put(statement, frame)
+        frame.ops.append(Mark("after", f"{place}.{frame.value}"))
+    frame.arrive(set(frame.late))
+    return frame.ops
+
+
+def _assign(statement: m.Assign, frame: Frame) -> None:
+    build, carried = frame.build, frame.build.carried
+    if isinstance(statement.value, m.Call) and statement.value.op == "route":
+        route(statement, statement.value, frame)
+        return
+    value = frame.split(statement.value, frame)
+    share = scattered(value, statement.value.type, frame)
+    node = complete(value, statement.value.type, frame) if share is None else share
+    if statement.guard is not None:
+        layer_scalar(build, statement.guard)
+    if _renames(statement, node, frame):
+        return
+    outputs = []
+    for name, type_ in zip(statement.names, statement.types, strict=True):
+        own = name in carried or frame.place == STEP
+        full, place = (name, "") if own else (f"{frame.place}.{name}", frame.place)
+        if share is not None:
+            columns = build.buffers[share.name].shape[-1] if isinstance(share, m.Local) else 0
+            build.held(full, (columns,), build.dtype(type_), place, statement.span)
+        outputs.append(build.value(full, type_, place, statement.span))
+    late = frame.late.get(frame.value) if share is not None else None
+    (frame.ops if late is None else late).append(p.Compute(tuple(outputs), node, statement.guard, statement.span))
+    _save(statement.value, frame)
+
+
+def _renames(statement: m.Assign, node: Node, frame: Frame) -> bool:
+    """Whether a step's f32 value, such as the logits, is a product as it is: it needs no room of its own."""
+    build = frame.build
+    if isinstance(node, m.Call) and node.op == "f32":
+        node = node.args[0]
+    made = build.views.get(node.name) if isinstance(node, m.Local) else None
+    if frame.place != STEP or len(statement.names) > 1 or statement.guard is not None or made is None:
+        return False
+    name, type_ = statement.names[0], statement.types[0]
+    if type_.dtype != "f32" or build.buffers[made.buffer].dtype != "f32" or name in build.views:
+        return False
+    # The logits leave as a whole buffer, in which nothing may lie beside them.
+    if name == "logits" and any(v.buffer == made.buffer and v.start != made.start for v in build.views.values()):
+        return False
+    build.views[name] = made
+    return True
+
+
+def _entry(statement: m.Write, frame: Frame) -> None:
+    """A cache's entry at the row's position."""
+    state = frame.build.schedule.model.states[statement.state]
+    if statement.guard is not None:
+        raise cannot("write a cache in some layers only", statement.span)
+    node = complete(frame.split(statement.value, frame), statement.value.type, frame)
+    if len(state.type.shape) == 1:
+        node = m.Call("view_one_head", (node,), (), (state.type,), statement.span)
+    write_entries([state], node, statement.span, frame)
+
+
+def _put(statement: m.Write, frame: Frame) -> None:
+    """An element of a buffer that lasts through the layers."""
+    if not isinstance(statement.index, m.Static):
+        raise cannot("write an element that is not known by the layer", statement.span)
+    node = complete(frame.split(statement.value, frame), statement.value.type, frame)
+    for static in (statement.index, statement.guard):
+        if static is not None:
+            layer_scalar(frame.build, static)
+    name = _bank(statement.state, frame)
+    frame.ops.append(p.Put(name, statement.index, node, statement.guard, statement.span))
+
+
+def _bank(name: str, frame: Frame) -> str:
+    """A buffer of the model, `[elements, rows, n]`."""
+    build, state = frame.build, frame.build.schedule.model.states[name]
+    if name not in build.buffers:
+        count, *shape = build.shares.shape(state.type.shape)
+        build.buffer(name, (count, build.rows, *shape), build.dtype(state.type), "", state.span)
+    return name
+
+
+def _save(value: Node, frame: Frame) -> None:
+    """States that the statement's ops updated leave for HBM."""
+    for node in walk(value):
+        op = registry.find(node.op) if isinstance(node, m.Call) else None
+        if isinstance(node, m.Call) and op is not None:
+            for parameter, arg in zip(op.parameters, node.args, strict=True):
+                if parameter in op.updates and isinstance(arg, m.StateRef):
+                    frame.ops.append(p.StoreStart(f"state {arg.name}"))
+
+
+def split(node: Node, frame: Frame) -> ShardedValue:
+    """A node without products and the like, as the sum of what each core has a share of and what all have."""
+    match node:
+        case m.Local() if node.name in frame.scattered:
+            return ShardedValue(None, None, axes(frame), own=node)
+        case m.Call(op="matmul"):
+            indexed = isinstance(node.args[0], m.Call) and node.args[0].op == "index"
+            return expert_matmul(node, frame) if indexed and frame.parameter else matmul(node, frame)
+        case m.Call(op="attend"):
+            refuse_along(node, frame)
+            return whole(attend(node, frame))
+        case m.Call(op="attend_latent"):
+            refuse_along(node, frame)
+            return whole(attend_expanded(node, frame) if is_expanded(frame) else attend_latent(node, frame))
+        case m.Call(op="index") if isinstance(node.args[0], m.WeightRef) and is_table(frame.build, node.args[0].name):
+            return _lookup(node, frame)
+        case m.Call(op="mix"):
+            return whole(_mix(node, frame))
+        case m.Call():
+            return _call(node, frame)
+        case m.Select():
+            return _select(node, frame)
+        case m.Let():
+            bound = tuple((name, complete(split(value, frame), value.type, frame)) for name, value in node.bindings)
+            inner = split(node.body, frame)
+            return inner.through(lambda part: m.Let(bound, part, node.span))
+        case m.Experts():
+            return experts(node, frame)
+        case m.Slice() | m.StateRef():
+            raise cannot("read a buffer here", node.span)
+        case m.Static() if node.depends:
+            layer_scalar(frame.build, node)
+    return whole(node)
+
+
+def _call(node: m.Call, frame: Frame) -> ShardedValue:
+    op = registry.find(node.op)
+    assert op is not None
+    if op.caches or node.op in ("route", "index"):
+        raise cannot(f"`{node.op}`", node.span)
+    if frame.build.shares.columns.normed(node, frame.place):
+        count = frame.build.shares.instance.length(node.type.shape[-1])
+        return ShardedValue(
+            None, None, axes(frame), own=by_layer(norm_of_share(node, axes(frame), count, frame), frame)
+        )
+    if frame.build.shares.columns.of(node, frame.place):
+        return ShardedValue(None, None, axes(frame), own=by_layer(node, frame))
+    args = [whole(_state(a, frame)) if isinstance(a, m.StateRef) else split(a, frame) for a in node.args]
+    through = linear(node, args) if any(not a.complete for a in args) else None
+    if through is not None:
+        return through
+    done = evolve(node, args=tuple(complete(a, n.type, frame) for a, n in zip(args, node.args, strict=True)))
+    return whole(by_layer(whole_along(done, frame), frame))
+
+
+def _select(node: m.Select, frame: Frame) -> ShardedValue:
+    if not node.condition.depends:
+        return split(node.then if frame.build.shares.instance.value(node.condition) else node.other, frame)
+    layer_scalar(frame.build, node.condition)
+    then, other = (complete(split(each, frame), each.type, frame) for each in (node.then, node.other))
+    return whole(evolve(node, then=then, other=other))
+
+
+def _mix(node: m.Call, frame: Frame) -> Node:
+    banks, x, folded = node.args
+    base = banks.base if isinstance(banks, m.Slice) else banks
+    if not isinstance(base, m.StateRef) or (
+        isinstance(banks, m.Slice) and (banks.start.depends or frame.build.shares.instance.value(banks.start))
+    ):
+        raise cannot("mix values other than the first of a buffer", node.span)
+    if isinstance(banks, m.Slice):
+        layer_scalar(frame.build, banks.stop)
+    for _, static in node.options:
+        layer_scalar(frame.build, static)
+    refuse_along(node, frame)
+    _bank(base.name, frame)
+    return evolve(node, args=(banks, *(complete(split(a, frame), a.type, frame) for a in (x, folded))))
+
+
+def _lookup(call: m.Call, frame: Frame) -> ShardedValue:
+    table, index = call.args
+    assert isinstance(table, m.WeightRef)
+    build = frame.build
+    declared = build.schedule.model.weights[table.name]
+    share, width = build.shares.weight_shape(declared)
+    dtype = build.dtype(declared.type)
+    if width != build.shares.instance.length(declared.shape[1]):
+        raise cannot("look up rows whose columns are shared out", call.span)
+    if not isinstance(index, m.Input):
+        raise cannot("look up a row that is not the token's or the position's", call.span)
+    over, name = build.shares.over(declared.shape[0]), row_name(table.name, index.name)
+    if build.shares.repeats(declared.shape[0]) > 1:
+        raise cannot("look up rows of which several cores hold the same", call.span)
+    words = -(-width // (256 if dtype == "bf16" else 128)) * 128
+    if name not in build.buffers:
+        build.buffer(name, (build.rows, 1, words), "int32", "", call.span)
+        build.views[name] = p.View(name, 0, (width,))
+        build.arrays[f"table {table.name}"] = p.Array(f"table {table.name}", (share, 1, words), "int32", "table")
+    frame.ops.append(p.Lookup(f"table {table.name}", index, name, share if over else None))
+    local = frame.local(name, call.type, call)
+    return ShardedValue(local, None, over) if over else whole(local)
+
+
+def _state(ref: m.StateRef, frame: Frame) -> m.StateRef:
+    """A state that an op updates; it has arrived before its first use."""
+    build, name = frame.build, f"state {ref.name}"
+    state = build.schedule.model.states[ref.name]
+    if name not in build.copies:
+        if state.kind != "state" or state.part != frame.place:
+            raise cannot(f"this {state.kind}", ref.span)
+        shape, dtype = build.shares.shape(state.type.shape), build.dtype(state.type)
+        early = any(x.kind == "state" and x.what == frame.place for x in build.schedule.prefetches)
+        slots, layers = 2 if early else 1, len(build.layers_of(frame.place))
+        kept = build.rows + build.consecutive
+        build.buffer(name, (slots, kept, *shape), dtype, "", state.span)
+        build.views[name] = p.View(name, 0, shape)
+        build.copies[name] = p.Copy(name, frame.place, name, name, slots)
+        array = p.Array(name, (layers, build.rows, *shape), dtype, "state", frame.place)
+        build.arrays[name], build.outputs[name] = array, array
+    if name not in frame.loaded:
+        frame.loaded.add(name)
+        frame.ops.append(p.CopyWait(name))
+    return ref

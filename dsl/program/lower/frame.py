@@ -1,0 +1,94 @@
+"""One part or step while its statements become ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+
+from attrs import field
+
+from ...model import ir as m
+from ...model.facts import names_of
+from ...model.ir import Node, Type
+from ...records import define, frozen
+from .. import ir as p
+from .build import Build
+from .sharded_value import ShardedValue
+
+
+@frozen
+class Mark:
+    """A point in time: the place's `start`, or `before` or `after` what sets a value or uses a weight."""
+
+    relation: str
+    name: str
+
+
+type Ops = list[p.Op | Mark]
+
+
+@define
+class Frame:
+    """One place being lowered; `ops` grow as its statements are.
+
+    `split` lowers a node; `groups` are the place's products, `done` the weights that were multiplied, `loaded` the
+    states that have arrived, `scattered` the values of which each core holds some columns of the sum; `late` are the
+    ops that wait for those, put off until a statement reads them.
+    """
+
+    build: Build
+    place: str
+    groups: dict[str, tuple[str, ...]]
+    split: Callable[[Node, Frame], ShardedValue]
+    statements: tuple[m.Assign | m.Write, ...]
+    ops: Ops = field(factory=list)
+    done: set[str] = field(factory=set)
+    loaded: set[str] = field(factory=set)
+    scattered: set[str] = field(factory=set)
+    late: dict[str, Ops] = field(factory=dict)
+    parameter: str | None = None
+    value: str = ""
+    count: int = 0
+
+    @property
+    def statement(self) -> m.Assign | m.Write:
+        """The statement that sets the value at hand."""
+        return next(s for s in self.statements if self.value in names_of(s))
+
+    def fresh(self, what: str) -> str:
+        """A name that this place has not used."""
+        self.count += 1
+        return f"{self.place}.{what} {self.count}"
+
+    def compute(self, name: str, shape: tuple[int, ...], dtype: str, node: Node) -> str:
+        """A buffer of this place, and its value."""
+        self.build.held(name, shape, dtype, self.place, node.span)
+        self.ops.append(p.Compute((name,), node, None, node.span))
+        return name
+
+    def arrive(self, names: Container[str]) -> None:
+        """Wait for the values among these that are still on their way."""
+        for name in [name for name in self.late if name in names]:
+            self.ops += self.late.pop(name)
+
+    def exchange(self, made: p.Collective, late: str | None = None) -> None:
+        """A collective here; it is waited for at once, or where a statement reads the value `late`."""
+        self.build.exchanges[made.name] = made
+        self.ops.append(p.Send(made.name))
+        if late is None:
+            self.ops.append(p.Receive(made.name))
+        else:
+            self.late[late] = [p.Receive(made.name)]
+
+    def local(self, name: str, type_: Type, like: Node) -> m.Local:
+        """A node that reads a buffer."""
+        return m.Local(name, type_, like.span)
+
+    def buffer_of(self, node: Node) -> str | None:
+        """The buffer that holds just this node's value, if there is one."""
+        if not isinstance(node, m.Local):
+            return None
+        for name in (f"{self.place}.{node.name}", node.name):
+            view = self.build.views.get(name)
+            if view is not None:
+                return name if view.buffer == name else None
+        return None

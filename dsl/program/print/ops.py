@@ -1,0 +1,121 @@
+"""Ops in words, one a line: what sets out, what is waited for, what is computed, with the line of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from textwrap import wrap
+from typing import Any
+
+from ...records import frozen
+from .. import ir as p
+from ..layout.tiling import ROW_BYTES
+from .json import kind, line, plain, source
+
+_GUTTER, _VERB, _NAME = 6, 9, 26
+
+
+@frozen
+class _Said:
+    """A verb, what it is about, and more; `at` is a line of the text."""
+
+    verb: str
+    name: str
+    more: str = ""
+    at: int | None = None
+
+
+def happens(ops: tuple[p.Op, ...], width: int) -> list[str]:
+    """All ops in order, the bodies of parts and repetitions further in; at most `width` columns."""
+    return _ops(ops, 0, width)
+
+
+def _ops(ops: tuple[p.Op, ...], depth: int, width: int) -> list[str]:
+    found: list[str] = []
+    for op in ops:
+        if isinstance(op, p.Repeat):
+            found += [*_line(_Said("repeat", f"{op.count} times"), depth, width), *_ops(op.body, depth + 1, width)]
+        elif isinstance(op, p.LayerLoop):
+            found += _line(_Said("layers", f"{op.start} .. {op.stop}"), depth, width)
+            for choice in op.choices:
+                for part, body in choice.bodies:
+                    found += _line(_Said("part", part, _where(choice, part)), depth + 1, width)
+                    found += _ops(body, depth + 2, width)
+        else:
+            found += _line(_SAY.get(type(op), _any)(op), depth, width)
+    return found
+
+
+def _where(choice: p.LayerSwitch, part: str) -> str:
+    others = [name for name, _ in choice.bodies if name != part]
+    return f"or {', '.join(others)}, as the layer says" if others else ""
+
+
+def _line(said: _Said, depth: int, width: int) -> list[str]:
+    gutter = "" if said.at is None else f"{said.at}|"
+    head = f"{gutter:>{_GUTTER - 1}} {'  ' * depth}{said.verb:{_VERB}}"
+    if not said.more:
+        return [f"{head}{said.name}".rstrip()]
+    if len(said.name) > _NAME:
+        return [f"{head}{said.name}", *_under(said.more, " " * (_GUTTER + 2 * depth + _VERB + 2), width)]
+    first, *rest = _under(said.more, " " * (len(head) + _NAME + 2), width)
+    return [f"{head}{said.name:{_NAME}}  {first.lstrip()}", *rest]
+
+
+def _under(text: str, indent: str, width: int) -> list[str]:
+    return [f"{indent}{each}" for each in wrap(text, width - len(indent), break_long_words=False)]
+
+
+def _compute(op: p.Compute) -> _Said:
+    guard = f"  when {source(op.guard.span)}" if op.guard is not None else ""
+    return _Said("compute", ", ".join(op.outputs), source(op.span) + guard, line(op.span))
+
+
+def _wait(op: p.Wait) -> _Said:
+    many = f"{len(op.rows)} transfers" if len(op.rows) > 1 else "a transfer"
+    return _Said("wait", op.ring, f"{many}, {' + '.join(f'{rows * ROW_BYTES // 1024:,}' for rows in op.rows)} KiB")
+
+
+def _saved(op: p.StoreWait) -> _Said:
+    which = "every slot" if op.all_ else "the slot of the next layer" if op.ahead else "this layer's slot"
+    return _Said("saved", op.copy, f"{which} is free" if not op.all_ else f"{which} has left")
+
+
+def _greedy(op: p.Argmax) -> _Said:
+    over = f", over all cores by `{op.exchange}`" if op.exchange is not None else ""
+    return _Said("choose", op.logits, f"the largest of {op.share:,}, the lowest id on ties{over}")
+
+
+def _lookup(op: p.Lookup) -> _Said:
+    share = f", if it is among this core's {op.share:,}" if op.share is not None else ""
+    return _Said("look up", op.buffer, f"entry `{source(op.index.span)}`{share}", line(op.index.span))
+
+
+def _any(op: Any) -> _Said:
+    """An op that has no words of its own: its fields."""
+    said = {key: value for key, value in plain(op).items() if key not in ("op", "line")}
+    name = str(said.pop(next(iter(said)))) if said else ""
+    at = line(op.span) if hasattr(op, "span") else None
+    return _Said(kind(op).replace("_", " "), name, ", ".join(f"{key} = {value}" for key, value in said.items()), at)
+
+
+_SAY: dict[type, Callable[[Any], _Said]] = {
+    p.Barrier: lambda op: _Said("barrier", "all cores have entered the call"),
+    p.Start: lambda op: _Said(
+        "start", op.ring, f"the next {op.count} transfers" if op.count > 1 else "the next transfer"
+    ),
+    p.Wait: _wait,
+    p.Dot: lambda op: _Said("dot", op.product, f"cut {op.run + 1}"),
+    p.CopyStart: lambda op: _Said("load", op.copy, "for the next layer" if op.ahead else ""),
+    p.CopyWait: lambda op: _Said("loaded", op.copy),
+    p.StoreStart: lambda op: _Said("save", op.copy),
+    p.StoreWait: _saved,
+    p.Lookup: _lookup,
+    p.Compute: _compute,
+    p.Send: lambda op: _Said("send", op.exchange),
+    p.Receive: lambda op: _Said("receive", op.exchange),
+    p.StartTiles: lambda op: _Said("start", op.ring, "its first tiles"),
+    p.Attend: lambda op: _Said("attend", op.result, source(op.call.span), line(op.call.span)),
+    p.Fetch: lambda op: _Said("fetch", op.bank, f"of the chosen, from {op.first + 1} to {op.stop}"),
+    p.Emit: lambda op: _Said("emit", op.output, f"from {op.buffer}" if op.buffer != op.output else ""),
+    p.Argmax: _greedy,
+}

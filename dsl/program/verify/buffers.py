@@ -1,0 +1,115 @@
+"""Values: a buffer holds one thing, which is there before it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...model.facts import STEP
+from .. import ir as p
+from .paths import Automaton, Fault, Moment, Parts
+from .reach import Placed, Touched
+
+
+def placed(ops: tuple[p.Op, ...], place: str = STEP) -> Iterator[Placed]:
+    """All ops with their places, those of repetitions and layers too."""
+    for op in ops:
+        match op:
+            case p.Repeat():
+                yield from placed(op.body, place)
+            case p.LayerLoop():
+                for choice in op.choices:
+                    for name, body in choice.bodies:
+                        yield from placed(body, name)
+            case p.Experts():
+                yield from placed(op.body, place)
+                yield op, place
+            case _:
+                yield op, place
+
+
+def values_machine(program: p.Program, touched: Touched) -> Automaton[frozenset[str]]:
+    """The state is the values that have been computed; a part's are gone when its layer is over."""
+    moved = {copy.buffer for copy in program.copies.values()} | set(program.banks)
+    moved |= {name for cache in program.caches.values() for name in cache.buffers}
+    # Of what is written element by element, a reader knows which are there.
+    moved |= {op.buffer for op, _ in placed(program.body) if isinstance(op, p.Put)}
+    of_parts = frozenset(b.name for b in program.buffers.values() if b.place not in ("", STEP))
+
+    def step(state: frozenset[str], op: p.Op, at: Moment) -> frozenset[str]:
+        found = touched[id(op), at.place]
+        for name in (*found.reads, *found.updates):
+            if name not in state and name not in moved:
+                raise Fault("E227", f"`{name}` is read before it is computed", op, name)
+        if isinstance(op, p.Dot) and op.run + 1 < len(program.products[op.product].tiling.runs):
+            return state
+        for name in found.writes:
+            at.say(name, op, f"`{name}` is computed")
+        return state.union(found.writes)
+
+    def turn(state: frozenset[str], _: Parts) -> frozenset[str]:
+        return state - of_parts
+
+    return Automaton(frozenset(), step, turn)
+
+
+def shared(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator[Fault]:
+    """Buffers that hold more than one thing: which of them a reader finds would depend on the order."""
+    holds: dict[str, dict[object, tuple[p.Op | None, str]]] = {}
+    for copy in program.copies.values():
+        holds.setdefault(copy.buffer, {})["copy", copy.name] = None, copy.part or STEP
+    for cache in program.caches.values():
+        for i, name in enumerate(cache.buffers):
+            holds.setdefault(name, {})["tiles", cache.name, i] = None, cache.part
+    for bank in program.banks.values():
+        holds.setdefault(bank.name, {})["experts", bank.name] = None, bank.part
+    names = _named(program)
+    for each, place in ops:
+        for i, name in enumerate(touched[id(each), place].writes):
+            holds.setdefault(name, {}).setdefault(_thing(each, i, place, program, names), (each, place))
+    for name, things in holds.items():
+        if len(things) > 1:
+            (_, place), (op, other) = list(things.values())[:2]
+            fault = Fault("E227", f"`{name}` holds two things, of `{place}` and of `{other}`", op, name)
+            fault.place = other
+            yield fault
+
+
+def _named(program: p.Program) -> dict[tuple[str, object], tuple[str, ...]]:
+    """What each statement sets, by its place and span."""
+    carried = set(program.instance.model.steps[""].types)
+    found: dict[tuple[str, object], tuple[str, ...]] = {}
+    for place, body in program.shares.facts.bodies.items():
+        for statement in body:
+            names = statement.names if hasattr(statement, "names") else (f"entry {statement.state}",)
+            own = place == STEP or not hasattr(statement, "names")
+            found[place, statement.span] = tuple(n if own or n in carried else f"{place}.{n}" for n in names)
+    for ring in program.caches.values():
+        if ring.expanded is not None:
+            (call,) = program.shares.facts.latent_attention(ring.part)
+            found[ring.part, call.span] = tuple(f"entry {name}" for name in ring.caches)
+    return found
+
+
+def _thing(op: p.Op, number: int, place: str, program: p.Program,
+           names: dict[tuple[str, object], tuple[str, ...]]) -> object:  # fmt: skip
+    """What an op puts into the buffer that it writes."""
+    match op:
+        case p.Compute() | p.Put():
+            said = names.get((place, op.span))
+            if isinstance(op, p.Compute) and _is_trace(program, op.outputs[number]):
+                return "copy", op.outputs[number]
+            if said is None or number >= len(said):
+                return "made", id(op), number
+            return ("copy" if said[number] in program.copies else "value"), said[number]
+        case p.Dot():
+            return "product", op.product
+        case p.Receive():
+            return "exchange", op.exchange
+        case p.Lookup():
+            return "table", op.table
+    return "made", id(op), number
+
+
+def _is_trace(program: p.Program, buffer: str) -> bool:
+    """Whether a buffer is one that a trace leaves from."""
+    return buffer in program.outputs and program.outputs[buffer].kind == "trace"

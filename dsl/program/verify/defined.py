@@ -1,0 +1,138 @@
+"""What the definition says of a part or of the step: the values that it names, what becomes of states and caches."""
+
+from __future__ import annotations
+
+from attrs import field
+
+from ...model import ir as m
+from ...model.facts import STEP
+from ...model.shapes import Shape
+from ...records import define
+from .. import ir as p
+from ..ir.spec_access import Wrong
+from .expression_terms import Flow
+from .held import Held
+from .op_terms import rounded
+from .terms import Term, Terms
+
+type Guard = float | tuple[float, ...] | None
+
+
+@define
+class Defined(Flow):
+    """Statements in order. `values` gives each name's terms, one for each statement that sets it; `entries` caches'."""
+
+    carried: frozenset[str]
+    values: dict[str, list[Term]] = field(factory=dict)
+    shapes: dict[str, Shape] = field(factory=dict)
+    states: dict[str, Term] = field(factory=dict)
+    entries: dict[str, Term] = field(factory=dict)
+
+    def full(self, name: str) -> str:
+        """A name as all places know it."""
+        return name if name in self.carried or self.place == STEP else f"{self.place}.{name}"
+
+    def local(self, node: m.Local) -> Held:
+        """As it was set last; what is carried, by whoever ran before."""
+        full = self.full(node.name)
+        found = self.values.get(full)
+        return Held(found[-1] if found else earlier(self, full))
+
+    def weight(self, name: str) -> Held:
+        """Itself."""
+        return Held(self.terms.atom("weight", name))
+
+    def state(self, name: str) -> Held:
+        """As it lies in HBM, or as a statement left it; of a cache, with the row's own entry."""
+        kind = self.program.instance.model.states[name].kind
+        if kind == "cache":
+            return Held(self.terms.atom("cache", name, self.entries.get(name, ())))
+        return Held(self.states.get(name, before(self.terms, name, kind)))
+
+    def update(self, name: str, term: Term) -> None:
+        """By an op."""
+        self.states[name] = term
+
+    def experts(self, node: m.Experts) -> Held:
+        """By the routes, whichever experts they are."""
+        routes = self.evaluate(node.routes)
+        outer, self.bound = self.bound, self.bound | {node.parameter: Held(self.terms.atom("which expert"))}
+        body = self.evaluate(node.body)
+        self.bound = outer
+        return Held(self.terms.atom("experts", routes.term, body.term))
+
+    def run(self, statements: tuple[m.Assign | m.Write, ...]) -> None:
+        """Statement after statement."""
+        for statement in statements:
+            if isinstance(statement, m.Assign):
+                self._assign(statement)
+            else:
+                self._write(statement)
+
+    def _assign(self, statement: m.Assign) -> None:
+        term, guard = self.evaluate(statement.value).term, guard_of(self, statement.guard)
+        for i, (name, type_) in enumerate(zip(statement.names, statement.types, strict=True)):
+            full = self.full(name)
+            own = term if len(statement.names) == 1 else self.terms.atom("item", term, (i,))
+            old = self.local(m.Local(name, type_, statement.span)).term
+            self.shapes[full] = type_.shape[:1] if type_.dtype == "routes" else type_.shape
+            dtype = "f32" if type_.dtype == "routes" else self.program.instance.dtype(type_)
+            self.values.setdefault(full, []).append(named(self.terms, full, own, old, guard, dtype))
+
+    def _write(self, statement: m.Write) -> None:
+        state, value = self.program.instance.model.states[statement.state], self.evaluate(statement.value).term
+        if state.kind == "cache":
+            self.entries[state.name] = rounded(self.terms, value, self.program.instance.dtype(state.type))
+            return
+        if not isinstance(statement.index, m.Static):
+            raise Wrong(f"`{state.name}` is written where no layer tells")
+        old, guard = self.state(state.name).term, guard_of(self, statement.guard)
+        self.states[state.name] = put(self.terms, old, self.number(statement.index), value, guard)
+
+    def over(self, buffers: tuple[str, ...]) -> None:
+        """The layers have run: what they carry is theirs."""
+        for name in self.carried:
+            self.values[name] = [earlier(self, name)]
+        for name in buffers:
+            self.states[name] = before(self.terms, name, "buffer")
+
+
+def guard_of(flow: Flow, guard: m.Static | None) -> Guard:
+    """Where a statement holds: `None` in every layer, or by layer."""
+    found = None if guard is None else flow.number(guard)
+    return None if not isinstance(found, tuple) and found else found
+
+
+def named(terms: Terms, name: str, term: Term, old: Term, guard: Guard, dtype: str) -> Term:
+    """A value by its name, rounded to its type; where the guard is false it stays as it was."""
+    if guard is not None and not isinstance(guard, tuple):
+        return old
+    made = term if guard is None else terms.atom("when", guard, term, old)
+    return terms.atom("value", name, made, dtype)
+
+
+def earlier(flow: Flow, name: str) -> Term:
+    """What a value was before, in its type."""
+    types = flow.program.instance.model.steps[""].types
+    return flow.terms.atom("before", name, flow.program.instance.dtype(types[name]) if name in types else "")
+
+
+def put(terms: Terms, old: Term, index: float | tuple[float, ...], value: Term, guard: Guard) -> Term:
+    """A buffer with another element."""
+    return old if guard is not None and not isinstance(guard, tuple) else terms.atom("put", old, (index, guard), value)
+
+
+def before(terms: Terms, name: str, kind: str) -> Term:
+    """A state as it lies in HBM, or a buffer as it was."""
+    return terms.atom("array", f"state {name}") if kind == "state" else terms.atom("before", name, "")
+
+
+def carried_names(program: p.Program) -> frozenset[str]:
+    """What a step sets before its loop over the layers; nothing where it has none."""
+    found: set[str] = set()
+    for statement in program.instance.model.steps[""].body:
+        if isinstance(statement, m.Loop):
+            return frozenset(found)
+        if isinstance(statement, m.Assign):
+            found.update(statement.names)
+    return frozenset()

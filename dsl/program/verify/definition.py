@@ -1,0 +1,168 @@
+"""The Program computes what the definition says: the same values, states and caches, of the same weights and inputs.
+
+Each part is compared by itself, from whatever the layers carry; so it holds for any number of layers. What a value is
+made of is compared, not how ops compute: that `silu` is a silu, and how many bits a sum over cores has on its way, the
+backend's tests show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ...model import ir as m
+from ...model.facts import STEP
+from .. import ir as p
+from ..ir.spec_access import Wrong
+from .computed import Computed
+from .computed_ops import MAKES
+from .defined import Defined, before, carried_names, earlier
+from .held import Content, Held, Region
+from .op_terms import MEANING, unrounded
+from .paths import Fault
+from .terms import Term, Terms
+
+CODE = "E229"
+
+
+def meaning_faults(program: p.Program) -> Iterator[Fault]:
+    """Where a part, or the step around its layers, is something else than the definition; one a place."""
+    terms, statics = Terms(), {}  # type: ignore[var-annotated]
+    step = program.instance.model.steps[""]
+    layers = next((op for op in program.body if isinstance(op, p.LayerLoop)), None)
+    # Where no layer runs, all of the step is one place and carries nothing on.
+    carried = frozenset[str]() if layers is None else carried_names(program)
+    at = 0 if layers is None else program.body.index(layers)
+    after = program.body if layers is None else program.body[at + 1 :]
+    loops = [i for i, s in enumerate(step.body) if isinstance(s, m.Loop)]
+    cut = loops[0] if loops and layers is not None else 0
+    first, last = (tuple(s for s in part if isinstance(s, m.Assign | m.Write))
+                   for part in (step.body[:cut], step.body[cut:]))  # fmt: skip
+    said = Defined(program, terms, statics, MEANING, STEP, carried)
+    made = Computed(program, terms, statics, MEANING, STEP, said, _kept(program, terms), MAKES)
+    carry = {n: _whole(program, n, earlier(said, n)) for n in sorted(carried) if n in program.buffers}
+    yield from _followed(made, first, program.body[:at], _carried_on)
+    lasting = {name: content for turns in program.turns.values() for name in (turns.cos, turns.sin)
+               if (content := made.content.get(name)) is not None}  # fmt: skip
+    for choice in layers.choices if layers is not None else ():
+        for part, body in choice.bodies:
+            inner = Defined(program, terms, statics, MEANING, part, carried)
+            begun = lasting | _kept(program, terms) | carry
+            statements = tuple(s for s in program.instance.model.parts[part].body if isinstance(s, m.Assign | m.Write))
+            yield from _followed(
+                Computed(program, terms, statics, MEANING, part, inner, begun, MAKES), statements, body, _part_over
+            )
+    if layers is not None:
+        said.over(tuple(_buffers(program)))
+        made.content |= _kept(program, terms) | carry
+        made.reached |= dict.fromkeys(carried, 1)
+    yield from _followed(made, last, after, _step_over)
+
+
+def _followed(made: Computed, statements: tuple[m.Assign | m.Write, ...], ops: tuple[p.Op, ...],
+              over: Callable[[Computed], Iterator[tuple[str, str]]]) -> Iterator[Fault]:  # fmt: skip
+    """The first fault of a place, at its op, or the first that shows when its ops are done."""
+    at: list[p.Op] = []
+    try:
+        made.said.run(statements)
+        made.run(ops, at)
+        at.clear()
+        found = next((wrong for rule in (Computed.unfinished, over) for wrong in rule(made)), None)
+    except Wrong as wrong:
+        found = "", str(wrong)
+    except LookupError as e:
+        found = "", f"`{made.place}` names what is not there: {e}"
+    if found is not None:
+        fault = Fault(CODE, found[1], at[-1] if at else None, found[0])
+        fault.place = made.place
+        yield fault
+
+
+def _buffers(program: p.Program) -> list[str]:
+    """The model's buffers that the Program has."""
+    return [s.name for s in program.instance.model.states.values() if s.kind == "buffer" and s.name in program.buffers]
+
+
+def _kept(program: p.Program, terms: Terms) -> dict[str, Content]:
+    return {name: _whole(program, name, before(terms, name, "buffer")) for name in _buffers(program)}
+
+
+def _whole(program: p.Program, name: str, term: Term) -> Content:
+    return (Region(0, program.buffers[name].shape[-1], Held(term)),)
+
+
+def _carried_on(made: Computed) -> Iterator[tuple[str, str]]:
+    """What a place leaves for others: carried values and buffers; and nothing is under way."""
+    said, terms = made.said, made.terms
+    for name in said.carried:
+        wanted = said.values[name][-1] if name in said.values else earlier(said, name)
+        held = made.content[name][0].held if name in made.content else None
+        if held is None or held.term != wanted or not held.whole:
+            yield name, f"`{name}` leaves `{made.place}` as something else than the definition says"
+    for name in _buffers(made.program):
+        held = made.content[name][0].held
+        wanted = said.states.get(name, before(terms, name, "buffer"))
+        if held.term != wanted:
+            yield name, made.differs(name, held.term, wanted) + ", element by element"
+    for name in made.sent:
+        yield name, f"`{name}` is sent and not received"
+    for array in made.program.outputs.values():
+        if array.kind == "trace" and array.part is None and made.place == STEP:
+            yield from _traced(made, array.name, made.emitted.get(array.name))
+
+
+def _part_over(made: Computed) -> Iterator[tuple[str, str]]:
+    """What leaves a part is what the definition has written: states, and caches' entries; each once and last."""
+    yield from _carried_on(made)
+    wanted = {f"state {name}": term for name, term in made.said.states.items() if f"state {name}" in _states(made)}
+    wanted |= {f"entry {name}": term for name, term in made.said.entries.items()}
+    for name, term in wanted.items():
+        if name not in made.program.outputs or name not in made.saved:
+            yield name, f"`{name}` is never saved"
+        elif made.saved[name].term != term:
+            yield name, made.differs(name, made.saved[name].term, term)
+    for array in made.program.outputs.values():
+        if array.part != made.place:
+            continue
+        saved, copy = made.saved.get(array.name), made.program.copies.get(array.name)
+        if saved is None or copy is None:
+            yield array.name, f"the output `{array.name}` is never written"
+        elif saved != made.content[copy.buffer][0].held:
+            yield array.name, f"`{array.name}` changes after it was saved"
+        elif array.kind == "trace":
+            yield from _traced(made, array.name, saved)
+        elif array.kind == "state" and array.name not in wanted:
+            yield array.name, f"`{array.name}` is saved, and the definition does not change it"
+
+
+def _states(made: Computed) -> set[str]:
+    states = made.program.instance.model.states.values()
+    return {f"state {s.name}" for s in states if s.kind == "state" and s.part == made.place}
+
+
+def _traced(made: Computed, output: str, held: Held | None) -> Iterator[tuple[str, str]]:
+    """What a trace shows is the value that it is called after."""
+    name = output.removeprefix(f"trace {made.place}.")
+    full, terms = made.said.full(name), made.terms
+    values = made.said.values.get(full)
+    if name in _buffers(made.program):
+        held = held and Held(unrounded(terms, held.term))
+        wanted = made.said.states.get(name, before(terms, name, "buffer"))
+    else:
+        wanted = values[-1] if values else earlier(made.said, full)
+    if held is None or held.term != wanted:
+        yield output, f"`{output}` is something else than `{full}`"
+
+
+def _step_over(made: Computed) -> Iterator[tuple[str, str]]:
+    """The ids are chosen by the logits, and the logits leave."""
+    if "logits" not in made.program.instance.model.steps[""].types:
+        return
+    wanted = made.said.values["logits"][-1]
+    if not made.greedy or any(term != wanted for term in made.greedy):
+        yield "logits", "no ids are chosen by `logits`"
+    held = made.emitted.get("logits")
+    if held is None or held.term not in (wanted, made.inner(wanted)):
+        yield "logits", "`logits` never leave for their output"
+    for array in made.program.outputs.values():
+        if array.part is None and array.name not in made.emitted:
+            yield array.name, f"the output `{array.name}` is never written"

@@ -1,0 +1,238 @@
+"""Walks over a Program, one resource at a time: along every sequence of layers, or along the layers that it has.
+
+A resource is a ring, a buffer with slots, a ring of caches, a set of exchange buffers. A core runs its ops one after
+the other, and what is under way ends by itself: so what can go wrong with a resource depends on the order of the few
+ops that touch it alone. A machine keeps what is known of it between ops; it counts from the layer at hand, so that
+it has few states, and the states after any number of layers are found by trying each kind of layer in each state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from itertools import pairwise
+
+from attrs import Factory
+
+from ...model.facts import STEP
+from ...records import define, frozen
+from .. import ir as p
+
+type Parts = tuple[str, ...]
+type Items = tuple[p.Op | Loop, ...]
+
+
+@frozen
+class Loop:
+    """`body` so many times."""
+
+    count: int
+    body: Items
+
+
+@frozen
+class Track:
+    """The ops of a resource: before the layers, in each part, after the layers."""
+
+    before: Items
+    parts: dict[str, Items]
+    after: Items
+
+
+@frozen
+class Event:
+    """Something that happened to a slot."""
+
+    layer: int | None
+    place: str
+    op: p.Op
+    slot: Hashable
+    text: str
+
+    def __str__(self) -> str:
+        where = self.place if self.layer is None else f"layer {self.layer}, {self.place}"
+        return f"{where}: {self.text}"
+
+
+class Fault(Exception):
+    """A property that does not hold: at `op`, because of what happened to `slot`; `since` are those events.
+
+    `elsewhere`: not with the layers that the model has, but with others of their kinds.
+    """
+
+    def __init__(self, code: str, message: str, op: p.Op | None, slot: Hashable = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.op, self.slot = code, message, op, slot
+        self.place = STEP
+        self.layer: int | None = None
+        self.since: tuple[Event, ...] = ()
+        self.elsewhere = False
+
+
+@define
+class Moment:
+    """Where a walk is: `now` and `following` are the parts of this layer and the next, if there are such layers.
+
+    `end`: the layers are over. `log` collects events where somebody wants to read them.
+    """
+
+    place: str = STEP
+    layer: int | None = None
+    now: Parts | None = None
+    following: Parts | None = None
+    end: bool = False
+    log: list[Event] | None = None
+
+    def say(self, slot: Hashable, op: p.Op, text: str) -> None:
+        """Write an event down."""
+        if self.log is not None:
+            self.log.append(Event(self.layer, self.place, op, slot, text))
+
+
+@define
+class Automaton[State: Hashable]:
+    """What is known of a resource; every method returns the state after, or raises `Fault`."""
+
+    begin: State
+    step: Callable[[State, p.Op, Moment], State]
+    # When a layer with these parts is over.
+    turn: Callable[[State, Parts], State] = Factory(lambda: lambda state, parts: state)
+    # When a body begins or ends: what the ops of one body leave for one another does not pass.
+    edge: Callable[[State], State] = Factory(lambda: lambda state: state)
+    # When the layers are over.
+    end: Callable[[State], State] = Factory(lambda: lambda state: state)
+    finish: Callable[[State], None] = Factory(lambda: lambda state: None)
+
+
+def track(program: p.Program, touches: Callable[[p.Op, str], bool]) -> Track:
+    """The ops that touch a resource; `touches` is given an op and its place."""
+    parts: dict[str, Items] = {}
+    around: tuple[list[p.Op], list[p.Op]] = ([], [])
+    after = False
+    for op in program.body:
+        if isinstance(op, p.LayerLoop):
+            after = True
+            for choice in op.choices:
+                parts |= {name: _items(body, name, touches) for name, body in choice.bodies}
+        else:
+            around[after].append(op)
+    before, rest = (_items(ops, STEP, touches) for ops in around)
+    return Track(before, parts, rest)
+
+
+def _items(ops: Iterable[p.Op], place: str, touches: Callable[[p.Op, str], bool]) -> Items:
+    found: list[p.Op | Loop] = []
+    for op in ops:
+        if isinstance(op, p.Repeat):
+            body = _items(op.body, place, touches)
+            if body:
+                found.append(Loop(op.count, body))
+            continue
+        if isinstance(op, p.Experts):
+            found += _items(op.body, place, touches)
+        if touches(op, place):
+            found.append(op)
+    return tuple(found)
+
+
+def layers(program: p.Program) -> list[tuple[int, Parts]]:
+    """Each layer that the Program runs, with the parts that it runs in the order of its places."""
+    op = next((op for op in program.body if isinstance(op, p.LayerLoop)), None)
+    if op is None:
+        return []
+    table = program.layer_parts
+    found = [(layer, table.get(layer, ())) for layer in range(op.start, op.stop)]
+    chosen = {parts: _chosen(op, parts) for parts in {parts for _, parts in found}}
+    return [(layer, chosen[parts]) for layer, parts in found]
+
+
+def _chosen(op: p.LayerLoop, parts: Parts) -> Parts:
+    found = (next((name for name, _ in choice.bodies if name in parts), None) for choice in op.choices)
+    return tuple(name for name in found if name is not None)
+
+
+def check[State: Hashable](machine: Automaton[State], ops: Track, table: list[tuple[int, Parts]],
+                           exact: Automaton[State] | None = None) -> Fault | None:  # fmt: skip
+    """What is wrong along the Program's layers, or nothing; `exact` is the machine that knows how they end.
+
+    First along every sequence, of any length, in which the same kinds of layers meet. What goes wrong in one of them is
+    shown with the layers as they are, if it goes wrong there too.
+    """
+    path = _everywhere(machine, ops, [parts for _, parts in table])
+    if path is None:
+        return None
+    fault = _along(exact or machine, ops, table)
+    if fault is None:
+        fault = _along(machine, ops, list(enumerate(path)))
+        assert fault is not None
+        fault.elsewhere = True
+    return fault
+
+
+def _everywhere[State: Hashable](machine: Automaton[State], ops: Track, table: list[Parts]) -> list[Parts] | None:
+    """A shortest sequence of layers along which something is wrong, if there is one."""
+    after: dict[Parts, dict[Parts | None, None]] = {parts: {None: None} for parts in table}
+    for one, other in pairwise(table):
+        after[one][other] = None
+    path: list[Parts] = []
+    try:
+        _finish(machine, _run(machine, machine.begin, ops.before, Moment()), ops, Moment())
+        waiting: list[tuple[State, Parts, tuple[Parts, ...]]] = []
+        for parts in after:
+            path = [parts]
+            waiting.append((_run(machine, machine.begin, ops.before, Moment(following=parts)), parts, ()))
+        seen = {(state, parts) for state, parts, _ in waiting}
+        for state, parts, before in waiting:  # grows
+            for following in after[parts]:
+                path = [*before, parts, *([] if following is None else [following])]
+                then = _layer(machine, state, ops, Moment(now=parts, following=following))
+                if following is None:
+                    _finish(machine, then, ops, Moment())
+                elif (then, following) not in seen:
+                    seen.add((then, following))
+                    waiting.append((then, following, (*before, parts)))
+    except Fault:
+        return path
+    return None
+
+
+def _along[State: Hashable](machine: Automaton[State], ops: Track, table: list[tuple[int, Parts]]) -> Fault | None:
+    at = Moment(log=[])
+    state = machine.begin
+    try:
+        at.following = table[0][1] if table else None
+        state = _run(machine, state, ops.before, at)
+        for i, (layer, parts) in enumerate(table):
+            at.layer, at.now = layer, parts
+            at.following = table[i + 1][1] if i + 1 < len(table) else None
+            state = _layer(machine, state, ops, at)
+        at.layer = at.now = at.following = None
+        _finish(machine, state, ops, at)
+    except Fault as fault:
+        fault.place, fault.layer = at.place, at.layer
+        same = [event for event in at.log or () if event.slot == fault.slot]
+        fault.since = tuple(same[-4:])
+        return fault
+    return None
+
+
+def _layer[State: Hashable](machine: Automaton[State], state: State, ops: Track, at: Moment) -> State:
+    for part in at.now or ():
+        at.place = part
+        state = machine.edge(_run(machine, machine.edge(state), ops.parts.get(part, ()), at))
+    at.place = STEP
+    return machine.turn(state, at.now or ())
+
+
+def _finish[State: Hashable](machine: Automaton[State], state: State, ops: Track, at: Moment) -> None:
+    at.end, at.place = True, STEP
+    machine.finish(_run(machine, machine.end(state), ops.after, at))
+
+
+def _run[State: Hashable](machine: Automaton[State], state: State, items: Items, at: Moment) -> State:
+    for item in items:
+        if isinstance(item, Loop):
+            for _ in range(item.count):
+                state = machine.edge(_run(machine, machine.edge(state), item.body, at))
+        else:
+            state = machine.step(state, item, at)
+    return state

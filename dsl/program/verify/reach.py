@@ -1,0 +1,129 @@
+"""No op reaches beyond what there is: each touches what the spec says, in shapes, places and types that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .. import ir as p
+from ..ir.spec import accesses
+from ..ir.spec_access import Access, Extent, How, Where, Wrong
+from ..ir.spec_resources import claims
+from .paths import Fault
+
+CODE = "E228"
+
+type Placed = tuple[p.Op, str]
+
+
+class Touches(NamedTuple):
+    """The buffers that an op reads, writes, or reads and writes in place; transfers are apart."""
+
+    accesses: tuple[Access, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    updates: tuple[str, ...]
+
+
+# Of all ops of a Program, by their identity and place.
+type Touched = dict[tuple[int, str], Touches]
+
+
+def thing_faults(program: p.Program) -> Iterator[Fault]:
+    """What is another thing than the definition and the schedule make of it."""
+    try:
+        for claim in claims(program):
+            said = f"`{claim.name}` is refused {claim.what}" if claim.wanted is True else ""
+            said = said or f"`{claim.name}`: {claim.what} is {_said(claim.found)}, and must be {_said(claim.wanted)}"
+            yield Fault(CODE, said, None, claim.name)
+    except Wrong as wrong:
+        yield Fault(CODE, str(wrong), None)
+
+
+def _said(value: object) -> str:
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+def touched_by(program: p.Program, ops: list[Placed]) -> tuple[Touched, list[Fault]]:
+    """What all ops touch; and those of which the spec knows nothing, or cannot say what."""
+    found: Touched = {}
+    wrong: list[Fault] = []
+    for op, place in ops:
+        try:
+            found[id(op), place] = _touches(accesses(op, place, program))
+        except Wrong as each:
+            wrong.append(_at(Fault(CODE, str(each), op), place))
+        except (LookupError, ValueError) as each:
+            wrong.append(_at(Fault(CODE, f"{type(op).__name__} names what is not there: {each}", op), place))
+    return found, wrong
+
+
+def _touches(found: tuple[Access, ...]) -> Touches:
+    reads, writes, updates = [], [], []
+    for how, where, name, *_ in found:
+        if where is Where.BUFFER:
+            if how is How.READ:
+                reads.append(name)
+            elif how is How.WRITE:
+                writes.append(name)
+            elif how is How.UPDATE:
+                updates.append(name)
+    return Touches(found, *(tuple(dict.fromkeys(names)) for names in (reads, writes, updates)))
+
+
+def reach_faults(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator[Fault]:
+    """Each op's first place that is not there, or is shorter, or of another type."""
+    for op, place in ops:
+        for access in touched[id(op), place].accesses:
+            said = _beyond(program, access) or _elsewhere(program, access, place)
+            if said is not None:
+                yield _at(Fault(CODE, said, op, access.name), place)
+                break
+
+
+def _at(fault: Fault, place: str) -> Fault:
+    fault.place = place
+    return fault
+
+
+def _beyond(program: p.Program, access: Access) -> str | None:
+    there = _there(program, access)
+    if there is None:
+        return f"there is no {access.where.value} `{access.name}`"
+    shape, dtype = there
+    what = f"`{access.name}` is {dtype} {list(shape)}"
+    if access.dtype is not None and access.dtype != dtype:
+        return f"{what}; the op {access.how.value} {access.dtype}"
+    if access.shape is None or (len(access.shape) == len(shape) and all(map(_inside, access.shape, shape))):
+        return None
+    return f"{what}; the op {access.how.value} [{', '.join(map(_words, access.shape))}]"
+
+
+def _elsewhere(program: p.Program, access: Access, place: str) -> str | None:
+    """What a part or the step has for itself is nobody else's."""
+    held = program.buffers.get(access.name) if access.where is Where.BUFFER else None
+    if held is None or held.place in ("", place):
+        return None
+    return f"`{access.name}` is of `{held.place}`; `{place}` {access.how.value} it"
+
+
+def _there(program: p.Program, access: Access) -> tuple[tuple[int, ...], str] | None:
+    found: p.Buffer | p.Array | None
+    if access.where is Where.BUFFER:
+        found = program.buffers.get(access.name)
+    elif access.where is Where.RING:
+        ring = program.rings.get(access.name)
+        return None if ring is None else ((ring.slots, ring.rows), "int32")
+    else:
+        found = (program.arrays if access.where is Where.ARRAY else program.outputs).get(access.name)
+    return None if found is None else (found.shape, found.dtype)
+
+
+def _inside(extent: Extent, length: int) -> bool:
+    if isinstance(extent, range):
+        return 0 <= extent.start <= extent.stop <= length
+    return extent == length
+
+
+def _words(extent: Extent) -> str:
+    return f"{extent.start} .. {extent.stop}" if isinstance(extent, range) else str(extent)

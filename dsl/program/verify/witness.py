@@ -1,0 +1,115 @@
+"""Faults as diagnostics: places in the text, and the shortest steps that lead there."""
+
+from __future__ import annotations
+
+from ...diagnostics import Diagnostic, Label
+from ...source import Span
+from .. import ir as p
+from .buffers import placed
+from .paths import Event, Fault
+
+_BUG = "this comes from lowering, not from the text: a schedule that can be lowered must not allow it"
+
+
+def diagnostic(program: p.Program, fault: Fault) -> Diagnostic:
+    """The fault at its op's line, the event that it collides with, and the steps on its slot; all cores do the same."""
+    op = fault.op or (fault.since[-1].op if fault.since else None)
+    here = span_of(program, op, fault.place, fault.slot)
+    before = next((e for e in reversed(fault.since) if e.op is not op), None)
+    there = None if before is None else span_of(program, before.op, before.place, fault.slot)
+    others = () if there is None or there == here or before is None else (Label(there, f"before: {before.text}"),)
+    used = _user(program, op)
+    if used is not None and used.span not in (here, there):
+        others = (*others, Label(used.span, f"for `{used.name}`"))
+    steps = [f"step {i + 1}: {event}" for i, event in enumerate(_needed(fault.since))]
+    where = fault.place if fault.layer is None else f"layer {fault.layer}, {fault.place}"
+    steps += [f"step {len(steps) + 1}: {where}: here, on every core"] if steps else []
+    if fault.elsewhere:
+        steps.append("not with the model's own layers, but with others of the same kinds, numbered from 0")
+    label = None if here is None else Label(here, _word(op))
+    return Diagnostic(fault.code, fault.message, label, others, (*steps, _BUG))
+
+
+def _needed(since: tuple[Event, ...]) -> tuple[Event, ...]:
+    """From the last start on; what happened to the slot before does not matter."""
+    starts = [i for i, event in enumerate(since) if event.text.endswith("starts") or event.text.endswith("sent")]
+    return since[starts[-1] :] if starts else since[-1:]
+
+
+def _user(program: p.Program, op: p.Op | None) -> p.Product | None:
+    """The product that a ring's wait is for, or before the next one of which its start stands."""
+    if not isinstance(op, p.Start | p.Wait):
+        return None
+    ops = placed(program.body)
+    place = next((place for each, place in ops if each is op), None)
+    users = (each for each, at in ops if at == place and isinstance(each, p.Dot))
+    return next((made for made in (program.products[dot.product] for dot in users) if made.ring == op.ring), None)
+
+
+def _word(op: p.Op | None) -> str:
+    return "" if op is None else {p.Compute: "computed here", p.Dot: "multiplied here"}.get(type(op), "")
+
+
+def span_of(program: p.Program, op: p.Op | None, place: str, slot: object = None) -> Span | None:
+    """Where the text says what an op does; of one that names what is not there, the schedule."""
+    try:
+        return _span(program, op, place, slot)
+    except LookupError:
+        return program.schedule.span
+
+
+def _span(program: p.Program, op: p.Op | None, place: str, slot: object) -> Span | None:
+    match op:
+        case p.Start() | p.Wait():
+            return _ring(program, op.ring, place)
+        case p.Dot():
+            return program.products[op.product].span
+        case p.CopyStart() | p.CopyWait() | p.StoreStart() | p.StoreWait():
+            return _copy(program, op.copy)
+        case p.StartTiles():
+            return _cache(program, op.ring)
+        case p.Attend() | p.RopeTables():
+            return op.call.span
+        case p.Compute() | p.Put():
+            return op.span
+        case p.Route() | p.Fetch() | p.Experts() | p.ExpertDot():
+            return program.banks[op.bank].span
+        case p.Lookup():
+            return op.index.span
+        case p.Send() | p.Receive():
+            return program.exchanges[op.exchange].span
+        case p.Argmax() if op.exchange is not None:
+            return program.exchanges[op.exchange].span
+    if isinstance(slot, str) and slot in program.products:
+        return program.products[slot].span
+    if isinstance(slot, str) and slot in program.copies:
+        return _copy(program, slot)
+    if isinstance(slot, str) and slot in program.buffers:
+        return program.buffers[slot].span
+    return program.schedule.span
+
+
+def _ring(program: p.Program, ring: str, place: str) -> Span | None:
+    """Its line in the schedule, or the place's first product that passes through it."""
+    said = program.rings[ring].span if ring in program.rings else None
+    own = [made.span for made in program.products.values() if made.ring == ring]
+    mine = [made.span for made in program.products.values() if made.ring == ring and made.place == place]
+    return said or next(iter((*mine, *own)), None)
+
+
+def _copy(program: p.Program, name: str) -> Span | None:
+    """The line that prefetches it, or what declares it."""
+    copy = program.copies[name]
+    kind = program.arrays[name].kind if name in program.arrays else "entry"
+    said = next((x.span for x in program.schedule.prefetches
+                 if x.kind == kind and (kind == "vectors" or x.what == copy.part)), None)  # fmt: skip
+    declared = program.buffers[copy.buffer].span
+    model = program.instance.model
+    part = model.steps[""].span if copy.part is None else model.parts[copy.part].span
+    return said or declared or part
+
+
+def _cache(program: p.Program, ring: str) -> Span | None:
+    cache = program.caches[ring]
+    said = next((x.span for x in program.schedule.prefetches if x.kind == "cache" and x.what == cache.part), None)
+    return said or program.buffers[cache.buffers[0]].span or program.instance.model.parts[cache.part].span

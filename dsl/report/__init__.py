@@ -1,1 +1,0 @@
-"""What a schedule needs and reads."""

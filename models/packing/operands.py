@@ -1,0 +1,137 @@
+"""Everything that one core's Program reads of a checkpoint, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+
+from ...dsl.diagnostics import Diagnostic, Label, MksError
+from ...dsl.program.ir import ExpertPool, Program
+from ..checkpoint.binding import Binding
+from ..checkpoint.read import read, read_expert, release_expert
+from . import tapes
+from .experts import Matrix, bank_expert
+from .requantize import BlockError
+from .tapes import Array, Read
+
+
+@frozen
+class Experts:
+    """A weight's matrices in one layer, `experts[number]`; each is read, as it is stored, when it is asked for."""
+
+    binding: Binding = field(repr=False)
+    name: str
+    layer: int | None
+    taken: set[int] = field(factory=set, eq=False, repr=False)
+
+    def __getitem__(self, expert: int) -> Matrix:
+        self.taken.add(expert)
+        return read_expert(self.binding, self.name, self.layer, expert)
+
+    def scales(self, expert: int) -> str:
+        """The tensor that holds an expert's scales."""
+        source = self.binding.sources[self.binding.key(self.name, self.layer)]
+        found = source.pieces[expert if source.axes else 0].scales
+        assert found is not None
+        return found.tensor.name
+
+    def release(self) -> None:
+        """Let the system drop the pages of those that were read."""
+        for expert in self.taken:
+            release_expert(self.binding, self.name, self.layer, expert)
+        self.taken.clear()
+
+
+def stored(binding: Binding) -> Read:
+    """A checkpoint's weights as packing takes them: arrays, and of experts `Experts`."""
+    experts = experts_of(binding)
+
+    def one(name: str, layer: int | None) -> Any:
+        return Experts(binding, name, layer) if name in experts else read(binding, name, layer)
+
+    return one
+
+
+def experts_of(binding: Binding) -> frozenset[str]:
+    """The weights that have a matrix for each expert, which routes choose."""
+    model = binding.instance.model
+    return frozenset(
+        name for name, weight in model.weights.items() if len(weight.shape) == 3 and weight.part is not None
+    )
+
+
+def plain(binding: Binding) -> frozenset[str]:
+    """Weights that the checkpoint holds as plain numbers, though the definition has a codec for them."""
+    weights = binding.instance.model.weights
+    return frozenset(name for (name, _), source in binding.sources.items()
+                     if weights[name].codec.group is not None or weights[name].codec.name in ("mxfp4", "nvfp4")
+                     if not source.packed)  # fmt: skip
+
+
+def bank_layers(program: Program, bank: ExpertPool) -> list[int]:
+    """The layers whose experts a bank holds, in order."""
+    return list(program.layers_of(bank.part))
+
+
+def bank_blocks(program: Program, bank: ExpertPool, layer: int, read: Read, core: int) -> Iterator[Array]:
+    """One layer's experts of a core, int32 `[rows, 512]` each. Raises `MksError` (E427, E429)."""
+    held = _held(bank, layer, read)
+    return (_block(program, bank, held, number, core) for number in range(bank.count))
+
+
+def bank_block(program: Program, bank: ExpertPool, layer: int, number: int, read: Read, core: int) -> Array:
+    """One of them."""
+    return _block(program, bank, _held(bank, layer, read), number, core)
+
+
+def _held(bank: ExpertPool, layer: int, read: Read) -> dict[str, Any]:
+    return {name: read(name, layer) for names in bank.products for name in names}
+
+
+def _block(program: Program, bank: ExpertPool, held: dict[str, Any], number: int, core: int) -> Array:
+    weights = [program.instance.model.weights[name] for name in held]
+    try:
+        return bank_expert(lambda name, expert: held[name][expert], weights, bank.layout, program.shares, core, number)
+    except BlockError as e:
+        raise MksError([_inexact(e, program, held[e.weight])]) from None
+
+
+def _inexact(error: BlockError, program: Program, held: Any) -> Diagnostic:
+    """A block that re-blocking would change."""
+    store = next(store for store in program.schedule.stores if store.weight == error.weight)
+    low, high = error.exponents
+    where = f"`{held.scales(error.expert)}`: " if isinstance(held, Experts) else ""
+    fits = (f"`store {error.weight} as fp8 block {error.fits}` would keep this matrix",) if error.fits else ()
+    return Diagnostic("E429", f"`{error.weight}` cannot be kept as {store.codec}: a block would lose bits",
+                      Label(store.span), (), (
+        f"{where}expert {error.expert}, output {error.output}, inputs {error.inputs.start} .. {error.inputs.stop}: "
+        f"scales from 2 ** {low} to 2 ** {high}",
+        f"its largest number needs a scale of 2 ** {error.least} or more, its lowest bit one of 2 ** {error.most} or "
+        "less: e4m3 has 448 and 2 ** -9"),
+        (*fits, f"without the line `{error.weight}` stays as it is stored"))  # fmt: skip
+
+
+def operand(program: Program, read: Read, name: str, core: int) -> Array:
+    """One of a core's operands, by the name that the Program gives it; `read` as `stored` makes it."""
+    if name.startswith("tape "):
+        return tapes.tape(program, name.removeprefix("tape "), read, core)
+    array = program.arrays[name]
+    if array.kind == "bank":
+        (bank,) = (bank for bank in program.banks.values() if bank.array == name)
+        found = np.empty(array.shape, np.int32)
+        for i, layer in enumerate(bank_layers(program, bank)):
+            for number, block in enumerate(bank_blocks(program, bank, layer, read, core)):
+                found[i, number] = block
+        return found
+    make = tapes.lookup_table if array.kind == "table" else tapes.vectors
+    return make(program, name, read, core)
+
+
+def packed(program: Program, read: Read, core: int) -> dict[str, Array]:
+    """All of them."""
+    names = [f"tape {ring}" for ring in program.rings]
+    names += [a.name for a in program.arrays.values() if a.kind in ("vectors", "table", "bank")]
+    return {name: operand(program, read, name, core) for name in names}
