@@ -60,7 +60,7 @@ class Spans:
     """Where in the text stands what a trace names."""
 
     def __init__(self, program: p.Program) -> None:
-        self._computed = dict(_computed(program, program.body, "step"))
+        self._computed = dict(each for x in program.phases for each in _computed(program, x.body, x.place))
         self._moved = _moved(program)
         self._exchanges = {exchange.name: exchange.span for exchange in program.exchanges.values()}
         self._buffers: Found = {buffer.name: buffer.span for buffer in program.buffers.values()}
@@ -115,7 +115,7 @@ def _moved(program: p.Program) -> Found:
     vectors = next((x.span for x in program.schedule.prefetches if x.kind == "vectors"), None)
     for copy in program.copies.values():
         state = model.states.get(copy.name.partition(" ")[2])
-        of = model.parts[copy.part] if copy.part else model.steps[""]
+        of = model.parts[copy.part] if copy.part else program.phase.step
         found[copy.name] = state.span if state is not None else vectors or of.span
     for ring in program.caches.values():
         declared = program.buffers[ring.buffers[0]].span

@@ -37,7 +37,7 @@ def group(place: str, loop: str, always: frozenset[str]) -> Group:
 
 def always(program: p.Program) -> frozenset[str]:
     """The parts that every layer runs, so that no branch chooses them."""
-    choices = [choice for op in program.body if isinstance(op, p.LayerLoop) for choice in op.choices]
+    choices = [op for phase in program.phases if phase.loop is not None for op in phase.loop.choices]
     return frozenset(choice.bodies[0][0] for choice in choices if program.unconditional(choice))
 
 
@@ -56,7 +56,7 @@ def compared(
 
 
 def _times(program: p.Program, place: str) -> int:
-    return len(program.layer_parts) if place == LAYERS else program.times(place)
+    return len(program.phase.layer_parts) if place == LAYERS else program.times(place)
 
 
 def _counted(program: p.Program, found: Bundles) -> dict[Group, float]:
@@ -78,7 +78,7 @@ def _counted(program: p.Program, found: Bundles) -> dict[Group, float]:
 def _groups(program: p.Program) -> Iterator[tuple[str, Group]]:
     """By the name of a region."""
     yield LAYERS, (LAYERS, "")
-    for layers in (op for op in program.body if isinstance(op, p.LayerLoop)):
+    for layers in (phase.loop for phase in program.phases if phase.loop is not None):
         for choice in layers.choices:
             for part, body in choice.bodies:
                 yield part_scope(part), (part, "")

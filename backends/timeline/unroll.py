@@ -41,7 +41,8 @@ def _all(state: State) -> Iterator[Action]:
         state.tapes[ring] = [
             (name, rows) for name, _ in program.transfers(ring) for rows in program.products[name].tiling.transfers
         ]
-    yield from _ops(program.body, state)
+    for phase in program.phases:
+        yield from _ops(phase.body, state)
     yield from moving.commit(state)
 
 
@@ -68,7 +69,7 @@ def _ops(ops: tuple[p.Op, ...], state: State) -> Iterator[Action]:
 
 
 def _layers(op: p.LayerLoop, state: State) -> Iterator[Action]:
-    parts = state.program.layer_parts
+    parts = state.program.phase.layer_parts
     for layer in range(op.start, op.stop):
         state.layer = layer
         for choice in op.choices:

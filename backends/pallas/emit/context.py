@@ -52,10 +52,9 @@ class Core:
 
     def __attrs_post_init__(self) -> None:
         self.starts = starting(self.program)
-        for op in self.program.body:
-            if isinstance(op, p.LayerLoop):
-                for choice in op.choices:
-                    self.alternatives |= {name: (choice.position, i) for i, (name, _) in enumerate(choice.bodies)}
+        loop = self.program.phase.loop
+        for choice in loop.choices if loop is not None else ():
+            self.alternatives |= {name: (choice.position, i) for i, (name, _) in enumerate(choice.bodies)}
 
     @property
     def rows(self) -> int:

@@ -101,7 +101,7 @@ def trips(program: p.Program) -> dict[str, float]:
     Caches are full: each row attends to `context` positions.
     """
     found: dict[str, float] = {}
-    for place, op in _ops(program.body, "step"):
+    for place, op in _all(program):
         if isinstance(op, p.LayerLoop):
             found[LAYERS] = op.stop - op.start
         elif isinstance(op, p.LayerSwitch):
@@ -118,7 +118,7 @@ def small(program: p.Program) -> dict[str, float]:
     Routing is uniform, on the core with most experts.
     """
     found: dict[str, float] = defaultdict(float, {BEGINS: 0.0})
-    for place, op in _ops(program.body, "step"):
+    for place, op in _all(program):
         times = program.times(place)
         match op:
             case p.Attend():
@@ -202,7 +202,7 @@ def _places(program: p.Program) -> dict[str, Place]:
     spans |= {name: bank.span for name, bank in program.banks.items()}
     spans |= {name: ring.span for name, ring in program.rings.items()}
     found = {}
-    for place, op in _ops(program.body, "step"):
+    for place, op in _all(program):
         span = getattr(op, "span", None)
         if span is None and (call := getattr(op, "call", None)) is not None:
             span = call.span
@@ -213,6 +213,11 @@ def _places(program: p.Program) -> dict[str, Place]:
             span = program.instance.model.parts[place].span
         found[scope(op, place)] = Place(span, place)
     return found
+
+
+def _all(program: p.Program) -> Iterator[tuple[str, p.Op]]:
+    for phase in program.phases:
+        yield from _ops(phase.body, phase.place)
 
 
 def _ops(ops: Sequence[p.Op], place: str) -> Iterator[tuple[str, p.Op]]:

@@ -68,7 +68,7 @@ def starting(program: p.Program) -> dict[int, Starts]:
     """By the `id` of each `Start`, what it starts."""
     sizes = {ring: _sizes(program, ring) for ring in program.rings}
     found: dict[int, Starts] = {}
-    for op in _starts(program.body, program):
+    for op in (op for phase in program.phases for op in _starts(phase.body, program)):
         made = found.setdefault(id(op), Starts(len(found), tuple(Counter() for _ in range(op.count))))
         for count in made.counts:
             count[next(sizes[op.ring])] += 1
@@ -91,7 +91,7 @@ def _starts(ops: Sequence[p.Op], program: p.Program) -> Iterator[p.Start]:
             for _ in range(op.count):
                 yield from _starts(op.body, program)
         elif isinstance(op, p.LayerLoop):
-            for _, parts in sorted(program.layer_parts.items()):
+            for _, parts in sorted(program.phase_of(op.choices[0].bodies[0][0]).layer_parts.items()):
                 for choice in op.choices:
                     for name, body in choice.bodies:
                         if name in parts:

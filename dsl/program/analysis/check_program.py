@@ -124,7 +124,7 @@ def _loads(prefetch: Prefetch, point: Point, program: p.Program) -> bool:
         return False
     return any(isinstance(op, p.CopyStart) and place == here and program.arrays[op.copy].kind == prefetch.kind
                and prefetch.what in ("vectors", program.copies[op.copy].part)
-               for op, place in placed(program.body))  # fmt: skip
+               for op, place in placed(program))  # fmt: skip
 
 
 def _unsaid(schedule: Schedule, ring: p.CacheRing) -> tuple[int, int]:
@@ -145,4 +145,4 @@ def _content(program: p.Program) -> tuple[object, ...]:
     """All but the schedule that it was made from; the order of entries counts, as that of a tape does."""
     held = (program.buffers, program.views, program.rings, program.products, program.copies, program.caches,
             program.exchanges, program.arrays, program.outputs)  # fmt: skip
-    return (*(list(each.items()) for each in held), program.body)
+    return (*(list(each.items()) for each in held), [phase.body for phase in program.phases])

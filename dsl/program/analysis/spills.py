@@ -68,22 +68,27 @@ _BY_TARGET = {
 def temporaries(program: p.Program) -> int:
     """Bytes, at least what the compiler takes."""
     spills = _BY_TARGET[program.schedule.target.name]
-    products, values, others = _region(program.body, program, spills).path
-    computed = (op for op in every(program.body) if isinstance(op, p.Compute))
+    products, values, others = reduce(_Region.beside, (_region(x.body, program, spills) for x in program.phases)).path
+    computed = (op for op in every(program) if isinstance(op, p.Compute))
     values = min(values, _LEVELS * max((_of_values(op, program, spills) for op in computed), default=0.0))
     return round(spills.always + products + values + others) * REGISTER
 
 
-def every(ops: tuple[p.Op, ...]) -> Iterator[p.Op]:
+def every(program: p.Program) -> Iterator[p.Op]:
     """All ops, those inside others too."""
+    for phase in program.phases:
+        yield from _every(phase.body)
+
+
+def _every(ops: tuple[p.Op, ...]) -> Iterator[p.Op]:
     for op in ops:
         yield op
         if isinstance(op, p.Repeat | p.Experts):
-            yield from every(op.body)
+            yield from _every(op.body)
         elif isinstance(op, p.LayerLoop):
             for choice in op.choices:
                 for _, body in choice.bodies:
-                    yield from every(body)
+                    yield from _every(body)
 
 
 @frozen

@@ -143,7 +143,7 @@ def read_arrays(program: p.Program) -> frozenset[str]:
 
 def runs(program: p.Program) -> list[tuple[p.Op, int]]:
     """Every op with how many times a step runs it."""
-    return _runs(program.body, 1, program)
+    return [each for phase in program.phases for each in _runs(phase.body, 1, program)]
 
 
 def _runs(ops: tuple[p.Op, ...], count: int, program: p.Program) -> list[tuple[p.Op, int]]:

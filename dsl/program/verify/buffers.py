@@ -10,18 +10,23 @@ from .paths import Automaton, Fault, Moment, Parts
 from .reach import Placed, Touched
 
 
-def placed(ops: tuple[p.Op, ...], place: str = STEP) -> Iterator[Placed]:
-    """All ops with their places, those of repetitions and layers too."""
+def placed(program: p.Program) -> Iterator[Placed]:
+    """All ops with their places, phase after phase, those of repetitions and layers too."""
+    for phase in program.phases:
+        yield from _placed(phase.body, phase.place)
+
+
+def _placed(ops: tuple[p.Op, ...], place: str) -> Iterator[Placed]:
     for op in ops:
         match op:
             case p.Repeat():
-                yield from placed(op.body, place)
+                yield from _placed(op.body, place)
             case p.LayerLoop():
                 for choice in op.choices:
                     for name, body in choice.bodies:
-                        yield from placed(body, name)
+                        yield from _placed(body, name)
             case p.Experts():
-                yield from placed(op.body, place)
+                yield from _placed(op.body, place)
                 yield op, place
             case _:
                 yield op, place
@@ -32,7 +37,7 @@ def values_machine(program: p.Program, touched: Touched) -> Automaton[frozenset[
     moved = {copy.buffer for copy in program.copies.values()} | set(program.banks)
     moved |= {name for cache in program.caches.values() for name in cache.buffers}
     # Of what is written element by element, a reader knows which are there.
-    moved |= {op.buffer for op, _ in placed(program.body) if isinstance(op, p.Put)}
+    moved |= {op.buffer for op, _ in placed(program) if isinstance(op, p.Put)}
     of_parts = frozenset(b.name for b in program.buffers.values() if b.place not in ("", STEP))
 
     def step(state: frozenset[str], op: p.Op, at: Moment) -> frozenset[str]:
@@ -76,13 +81,16 @@ def shared(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator[
 
 def _named(program: p.Program) -> dict[tuple[str, object], tuple[str, ...]]:
     """What each statement sets, by its place and span."""
-    carried = set(program.instance.model.steps[""].types)
     found: dict[tuple[str, object], tuple[str, ...]] = {}
+    model = program.instance.model
     for place, body in program.shares.facts.bodies.items():
+        if place not in program.places:
+            continue
+        step = program.phase_of(place).step
         for statement in body:
             names = statement.names if hasattr(statement, "names") else (f"entry {statement.state}",)
-            own = place == STEP or not hasattr(statement, "names")
-            found[place, statement.span] = tuple(n if own or n in carried else f"{place}.{n}" for n in names)
+            own = place not in model.parts or not hasattr(statement, "names")
+            found[place, statement.span] = tuple(n if own or n in step.types else f"{place}.{n}" for n in names)
     for ring in program.caches.values():
         if ring.expanded is not None:
             (call,) = program.shares.facts.latent_attention(ring.part)

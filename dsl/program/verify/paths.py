@@ -106,16 +106,10 @@ class Automaton[State: Hashable]:
 def track(program: p.Program, touches: Callable[[p.Op, str], bool]) -> Track:
     """The ops that touch a resource; `touches` is given an op and its place."""
     parts: dict[str, Items] = {}
-    around: tuple[list[p.Op], list[p.Op]] = ([], [])
-    after = False
-    for op in program.body:
-        if isinstance(op, p.LayerLoop):
-            after = True
-            for choice in op.choices:
-                parts |= {name: _items(body, name, touches) for name, body in choice.bodies}
-        else:
-            around[after].append(op)
-    before, rest = (_items(ops, STEP, touches) for ops in around)
+    phase = program.phase
+    for choice in phase.loop.choices if phase.loop is not None else ():
+        parts |= {name: _items(body, name, touches) for name, body in choice.bodies}
+    before, rest = (_items(ops, phase.place, touches) for ops in phase.around)
     return Track(before, parts, rest)
 
 
@@ -136,10 +130,9 @@ def _items(ops: Iterable[p.Op], place: str, touches: Callable[[p.Op, str], bool]
 
 def layers(program: p.Program) -> list[tuple[int, Parts]]:
     """Each layer that the Program runs, with the parts that it runs in the order of its places."""
-    op = next((op for op in program.body if isinstance(op, p.LayerLoop)), None)
+    op, table = program.phase.loop, program.phase.layer_parts
     if op is None:
         return []
-    table = program.layer_parts
     found = [(layer, table.get(layer, ())) for layer in range(op.start, op.stop)]
     chosen = {parts: _chosen(op, parts) for parts in {parts for _, parts in found}}
     return [(layer, chosen[parts]) for layer, parts in found]

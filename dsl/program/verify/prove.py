@@ -87,7 +87,8 @@ def _bones(program: p.Program) -> tuple[object, ...]:
     banks = [evolve(bank, most=0) for bank in program.banks.values()]
     arrays = [[(name, each.kind, each.part) for name, each in held.items()]
               for held in (program.arrays, program.outputs)]  # fmt: skip
-    held = (program.body, program.views, program.rings, program.products, program.copies, program.caches,
+    phases = [(phase.step.name, phase.consecutive, phase.body) for phase in program.phases]
+    held = (phases, program.views, program.rings, program.products, program.copies, program.caches,
             program.exchanges, program.turns)  # fmt: skip
     return (id(program.schedule), id(program.instance), banks, buffers, arrays, *held)
 
@@ -100,7 +101,7 @@ def faults(program: p.Program) -> list[Fault]:
 
 def _by_itself(program: p.Program, *, form: bool = True) -> tuple[list[Placed], Touched, list[Fault]]:
     """A Program's ops, what they touch, and what is wrong with what it is made of; `form`: with its form too."""
-    ops = list(placed(program.body))
+    ops = list(placed(program))
     wrong = [*(_form(program) if form else ()), *thing_faults(program)]
     if wrong:
         return ops, {}, wrong
@@ -135,11 +136,11 @@ def _orders(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator
 
 def _form(program: p.Program) -> Iterator[Fault]:
     """One loop over the layers, which runs what the layer table says: the order of the tapes."""
-    found = [op for op in program.body if isinstance(op, p.LayerLoop)]
-    inner = [op for op, _ in placed(program.body) if isinstance(op, p.LayerSwitch | p.LayerLoop)]
-    apart = [op for outer, _ in placed(program.body) if isinstance(outer, p.Experts) for op in outer.body
+    found = [op for op in program.phase.body if isinstance(op, p.LayerLoop)]
+    inner = [op for op, _ in placed(program) if isinstance(op, p.LayerSwitch | p.LayerLoop)]
+    apart = [op for outer, _ in placed(program) if isinstance(outer, p.Experts) for op in outer.body
              if not isinstance(op, p.Compute | p.ExpertDot)]  # fmt: skip
-    table = program.layer_parts
+    table = program.phase.layer_parts
     if len(found) > 1 or inner:
         yield Fault("E223", "layers are not run once, each from its first part to its last", (found + inner)[-1])
     elif apart:

@@ -20,7 +20,7 @@ FOLDER = Path(lowering.__file__).parent
 # What holds other ops is followed, and has no effect of its own.
 HOLD = {p.Repeat, p.LayerSwitch, p.LayerLoop}
 # What a Program has beside things.
-BESIDE = {"schedule", "instance", "shares", "rows", "consecutive", "body"}
+BESIDE = {"schedule", "instance", "shares", "of", "phases"}
 
 
 def test_every_op_has_a_row() -> None:
