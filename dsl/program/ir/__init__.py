@@ -9,7 +9,9 @@ Order of imports: `ops`, `resources`, `program`, `walk`, `scratch`, `spec_access
 
 from .ops import (
     Argmax,
+    ArgmaxValue,
     Attend,
+    AttendBlock,
     Barrier,
     Compute,
     CopyStart,
@@ -19,6 +21,7 @@ from .ops import (
     ExpertDot,
     Experts,
     Fetch,
+    Keep,
     LayerLoop,
     LayerSwitch,
     Lookup,
@@ -28,6 +31,7 @@ from .ops import (
     Repeat,
     RopeTables,
     Route,
+    RowLoop,
     Send,
     Start,
     StartTiles,
@@ -37,7 +41,7 @@ from .ops import (
     rope_key,
 )
 from .phases import Phase, carried
-from .program import Program
+from .program import Program, weight_key
 from .resources import (
     Array,
     Buffer,
@@ -54,8 +58,10 @@ from .resources import (
 
 __all__ = [
     "Argmax",
+    "ArgmaxValue",
     "Array",
     "Attend",
+    "AttendBlock",
     "Barrier",
     "Buffer",
     "CacheRing",
@@ -71,6 +77,7 @@ __all__ = [
     "ExpertPool",
     "Experts",
     "Fetch",
+    "Keep",
     "LayerLoop",
     "LayerSwitch",
     "Lookup",
@@ -85,6 +92,7 @@ __all__ = [
     "Ring",
     "RopeTables",
     "Route",
+    "RowLoop",
     "Send",
     "Start",
     "StartTiles",
@@ -94,4 +102,5 @@ __all__ = [
     "Wait",
     "carried",
     "rope_key",
+    "weight_key",
 ]

@@ -22,25 +22,33 @@ def ring_bytes(ring: p.Ring) -> int:
     return ring.slots * ring.rows * ROW_BYTES
 
 
-def exchange_set(exchange: p.Collective) -> str:
+def exchange_set(program: p.Program, exchange: p.Collective) -> str:
     """Exchanges of one shape share a set of buffers, whose parity alternates."""
     width = f"{exchange.width}{' and more' if exchange.beside else ''}"
-    return f"{exchange.kind} {exchange.by} {exchange.wire} {width} over {' '.join(exchange.axes)}"
+    rows = exchange_rows(program, exchange)
+    those = "" if rows == program.rows else f" of {rows} rows"
+    return f"{exchange.kind} {exchange.by} {exchange.wire} {width}{those} over {' '.join(exchange.axes)}"
+
+
+def exchange_rows(program: p.Program, exchange: p.Collective) -> int:
+    """The rows of an exchange's value."""
+    view = program.views.get(exchange.value)
+    return program.buffers[exchange.value if view is None else view.buffer].shape[0]
 
 
 def collective(program: p.Program, exchange: p.Collective) -> needs.CollectivePlan:
     """Its buffers and phases."""
-    cores = program.schedule.ways(exchange.axes)
+    cores, rows = program.schedule.ways(exchange.axes), exchange_rows(program, exchange)
     if exchange.kind == "argmax":
-        return needs.argmax(cores, program.rows)
+        return needs.argmax(cores, rows)
     if exchange.kind == "merge":
-        return needs.merge(cores, program.rows, exchange.width)
+        return needs.merge(cores, rows, exchange.width)
     if exchange.kind == "gather":
-        return needs.all_gather(cores, program.rows, exchange.width, exchange.wire)
+        return needs.all_gather(cores, rows, exchange.width, exchange.wire)
     if exchange.by == "scatter":
         beside = program.buffers[exchange.beside].shape[-1] if exchange.beside else 0
-        return needs.scatter(cores, program.rows, exchange.width + beside, exchange.wire, beside)
-    return needs.all_reduce(exchange.by, cores, program.rows, exchange.width, exchange.wire)
+        return needs.scatter(cores, rows, exchange.width + beside, exchange.wire, beside)
+    return needs.all_reduce(exchange.by, cores, rows, exchange.width, exchange.wire)
 
 
 def delta_rule(rows: int, k_heads: int, heads: int, key: int, val: int, by_key: bool) -> tuple[BufferNeed, ...]:

@@ -16,7 +16,7 @@ from .spec_transfers import tiles
 
 def dot(op: p.Dot, place: str, program: p.Program) -> Iterator[Access]:
     made = program.products[op.product]
-    run, rows, tiling = made.tiling.runs[op.run], program.phase_of(place).rows, made.tiling
+    run, rows, tiling = made.tiling.runs[op.run], program.rows_at(place), made.tiling
     blocks = run.count * run.blocks
     if made.piece:
         heads = sum(each.count * each.blocks for each in tiling.runs)
@@ -32,7 +32,9 @@ def compute(op: p.Compute, place: str, program: p.Program) -> Iterator[Access]:
     by_head = isinstance(op.node, m.Call) and op.node.op == "view_by_head"
     for name in op.outputs:
         own = by_head or name in program.copies or name not in program.buffers
-        yield writes(name, None if own else (program.phase_of(place).rows, *program.buffers[name].shape[1:]))
+        # A loop over rows writes its row of what all rows are kept of.
+        rows = program.rows_at(place if own or program.buffers[name].place == place else program.home(place))
+        yield writes(name, None if own else (rows, *program.buffers[name].shape[1:]))
 
 
 def _elements(index: m.Static, guard: m.Static | None, place: str, program: p.Program) -> range:
@@ -53,12 +55,71 @@ def put(op: p.Put, place: str, program: p.Program) -> Iterator[Access]:
     written, (count, *shape) = _elements(op.index, op.guard, place, program), program.shares.shape(state.type.shape)
     if written.stop > count:
         raise Wrong(f"`{place}` writes the elements {written.start} .. {written.stop} of {count} of `{op.buffer}`")
-    yield writes(op.buffer, (count, program.phase_of(place).rows, *shape), program.instance.dtype(state.type))
+    yield writes(op.buffer, (count, program.rows_at(place), *shape), program.instance.dtype(state.type))
+
+
+def keep(op: p.Keep, place: str, program: p.Program) -> Iterator[Access]:
+    yield from expression(op.node, place, program)
+    held = program.outputs[op.buffer]
+    if held.kind != "entry" or held.part != place:
+        raise Wrong(f"`{op.buffer}` keeps entries of `{held.part}`; `{place}` writes them")
+    yield writes(op.buffer, (program.times(place), program.rows_at(place), *held.shape[2:]), held.dtype)
+
+
+def row_loop(op: p.RowLoop, place: str, program: p.Program) -> Iterator[Access]:
+    """What goes from row to row begins as the first row's; what it consists of touches the rest."""
+    if program.home(op.place) != place or not 0 <= op.start < op.stop <= program.rows_at(place):
+        raise Wrong(f"`{op.place}` loops over the rows {op.start} .. {op.stop} of `{place}`")
+    for whole, one in op.carried:
+        view, held = program.views[whole], program.buffers[one]
+        yield reads(view.buffer, None, held.dtype)
+        yield writes(one, (1, *view.shape))
+
+
+def lookup(op: p.Lookup, place: str, program: p.Program) -> Iterator[Access]:
+    yield from expression(op.index, place, program)
+    table = program.instance.model.weights[op.table.removeprefix("table ")]
+    rows, width = program.shares.weight_shape(table)
+    words = -(-width // (256 if program.instance.dtype(table.type) == "bf16" else 128)) * 128
+    if op.share not in (None, rows):
+        raise Wrong(f"`{op.table}` has {rows} rows on a core; {op.share} are looked up")
+    if (op.share is None) != (rows == program.instance.length(table.shape[0])):
+        raise Wrong(f"`{op.table}` has {rows} rows of {program.instance.length(table.shape[0])} on a core")
+    yield Access(How.LEAVE, Where.ARRAY, op.table, (rows, 1, words), "int32")
+    yield writes(op.buffer, (program.rows_at(place), 1, words), "int32")
+
+
+def attend_block(op: p.AttendBlock, place: str, program: p.Program) -> Iterator[Access]:
+    ring, shares, rows = program.caches[op.ring], program.shares, program.rows_at(place)
+    heads, width = shares.shape(op.call.args[0].type.shape)
+    yield reads(op.queries[0], (rows, heads, padded(width)), program.instance.working)
+    yield writes(op.result, (rows, heads, padded(shares.length(op.call.type.shape[-1]))), "f32")
+    each = zip(op.entries, op.earlier, tiles(ring, program), strict=True)
+    for own, earlier, (name, buffer, _, slots, dtype) in each:
+        kept = program.outputs[earlier]
+        if earlier != f"entry {name}" or kept.part is None:
+            raise Wrong(f"`{earlier}` are no entries of `{name}`")
+        if program.layers_of(kept.part) != program.layers_of(place):
+            raise Wrong(f"`{kept.part}`, which gives `{name}` its entries, runs in other layers than `{place}`")
+        yield reads(own, (rows, slots[1], slots[3]), dtype)
+        yield reads(earlier, (program.times(place), program.rows_at(kept.part), slots[1], slots[3]), dtype)
+        yield reads(buffer, slots, dtype)
+
+
+def argmax_value(op: p.ArgmaxValue, place: str, program: p.Program) -> Iterator[Access]:
+    axis = op.call.args[0].type.shape[-1]
+    if (op.exchange is None) != (not program.shares.over_values(axis)):
+        raise Wrong(f"each core has {program.shares.length(axis)} of {program.instance.length(axis)} numbers")
+    made = None if op.exchange is None else program.exchanges[op.exchange]
+    if made is not None and (made.kind, made.value) != ("argmax", op.value):
+        raise Wrong(f"`{made.name}` is a {made.kind} of `{made.value}`; the ids are chosen by `{op.value}`")
+    yield reads(op.value, (program.rows_at(place), program.shares.length(axis)), "f32")
+    yield writes(op.result, (program.rows_at(place),), "int32")
 
 
 def send(op: p.Send, place: str, program: p.Program) -> Iterator[Access]:
     made = program.exchanges[op.exchange]
-    rows, ways = program.phase_of(place).rows, program.schedule.ways(made.axes)
+    rows, ways = program.rows_at(place), program.schedule.ways(made.axes)
     if made.kind == "merge":
         heads, width = program.buffers[made.result].shape[1:]
         yield reads(made.value, (rows, ways * heads, width + LANES), "f32")
@@ -70,7 +131,7 @@ def send(op: p.Send, place: str, program: p.Program) -> Iterator[Access]:
 
 def receive(op: p.Receive, place: str, program: p.Program) -> Iterator[Access]:
     made = program.exchanges[op.exchange]
-    rows, ways = program.phase_of(place).rows, program.schedule.ways(made.axes)
+    rows, ways = program.rows_at(place), program.schedule.ways(made.axes)
     if made.kind == "gather":
         for piece in made.pieces:
             if piece.start < 0 or piece.start + piece.width > made.width:
@@ -106,7 +167,7 @@ def width_of(view: p.View, held: p.Buffer) -> int:
 
 def attend(op: p.Attend, place: str, program: p.Program) -> Iterator[Access]:
     """Queries and results of latent attention are of all cores' heads where positions are shared out."""
-    ring, shares, rows = program.caches[op.ring], program.shares, program.phase_of(place).rows
+    ring, shares, rows = program.caches[op.ring], program.shares, program.rows_at(place)
     working, call = program.instance.working, op.call
     heads, width = shares.shape(call.args[0].type.shape)
     if len(op.queries) == 1:
@@ -126,7 +187,7 @@ def attend(op: p.Attend, place: str, program: p.Program) -> Iterator[Access]:
 def turns(op: p.RopeTables, place: str, program: p.Program) -> Iterator[Access]:
     width = op.call.option("width")
     lanes = turned(op.channels, op.channels if width is None else int(program.instance.number(width)))
-    rows = program.phase_of(place).rows
+    rows = program.rows_at(place)
     yield from (writes(name, (rows, lanes), "f32") for name in (op.cos, op.sin))
 
 
@@ -138,7 +199,7 @@ def route(op: p.Route, place: str, program: p.Program) -> Iterator[Access]:
     scores = op.call.args[0]
     if not isinstance(scores, m.Local) or scores.name != op.scores:
         raise Wrong(f"`{op.scores}` are no operand of the op's own `route`")
-    rows = program.phase_of(place).rows
+    rows = program.rows_at(place)
     yield reads(op.scores, (rows, experts), "f32")
     yield from expression(op.call.args[1], place, program)
     yield writes(op.weights, (rows, experts), "f32")
@@ -148,7 +209,7 @@ def expert_dot(op: p.ExpertDot, place: str, program: p.Program) -> Iterator[Acce
     bank = program.banks[op.bank]
     tiling = bank.layout.products[op.product].tiling
     yield reads(bank.name, (range(bank.slots), bank.layout.rows, WIDTH), "int32")
-    rows = program.phase_of(place).rows
+    rows = program.rows_at(place)
     yield reads(op.operand, (rows, tiling.inputs), program.instance.working)
     yield writes(op.result, (rows, tiling.outputs), "f32")
 
@@ -187,17 +248,16 @@ def expression(node: m.Node, place: str, program: p.Program) -> Iterator[Access]
                 pending.append((each.body, bound.union(name for name, _ in each.bindings)))
                 continue
             case m.Local():
-                name = f"{place}.{each.name}" if f"{place}.{each.name}" in program.views else each.name
-                name = None if each.name in bound else name
+                name = None if each.name in bound else program.name_at(place, each.name)
             case m.WeightRef():
-                name = each.name
+                name = program.weight_at(place, each.name)
             case m.StateRef() if each.name in program.buffers:
                 found[each.name, How.READ] = None
             case m.Call():
                 for state, changed in _states(each, program):
                     found[state, How.UPDATE if changed else How.READ] = None
                 if each.op == "rope":
-                    found |= {(turn, How.READ): None for turn in _turned(each, program)}
+                    found |= {(turn, How.READ): None for turn in _turned(each, place, program)}
         if name is not None and name in program.views:
             found[program.views[name].buffer, How.READ] = None
         pending += [(child, bound) for child in children(each)]
@@ -205,10 +265,10 @@ def expression(node: m.Node, place: str, program: p.Program) -> Iterator[Access]
         yield Access(how, Where.BUFFER, buffer)
 
 
-def _turned(call: m.Call, program: p.Program) -> tuple[str, ...]:
+def _turned(call: m.Call, place: str, program: p.Program) -> tuple[str, ...]:
     """Where the rows' turns lie."""
     channels = program.shares.length(call.args[0].type.shape[-1])
-    found = program.turns.get(p.rope_key(call, channels, program.instance))
+    found = program.turns.get(p.rope_key(call, channels, program.instance, program.phase_of(place).step.name))
     return () if found is None else (found.cos, found.sin)
 
 

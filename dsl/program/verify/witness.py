@@ -69,9 +69,9 @@ def _span(program: p.Program, op: p.Op | None, place: str, slot: object) -> Span
             return _copy(program, op.copy)
         case p.StartTiles():
             return _cache(program, op.ring)
-        case p.Attend() | p.RopeTables():
+        case p.Attend() | p.AttendBlock() | p.RopeTables() | p.ArgmaxValue():
             return op.call.span
-        case p.Compute() | p.Put():
+        case p.Compute() | p.Put() | p.Keep():
             return op.span
         case p.Route() | p.Fetch() | p.Experts() | p.ExpertDot():
             return program.banks[op.bank].span
@@ -106,7 +106,8 @@ def _copy(program: p.Program, name: str) -> Span | None:
                  if x.kind == kind and (kind == "vectors" or x.what == copy.part)), None)  # fmt: skip
     declared = program.buffers[copy.buffer].span
     model = program.instance.model
-    part = program.phase_of(STEP).step.span if copy.part is None else model.parts[copy.part].span
+    place = copy.part or STEP
+    part = model.parts[place].span if place in model.parts else program.phase_of(place).step.span
     return said or declared or part
 
 
