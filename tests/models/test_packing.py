@@ -440,7 +440,7 @@ def progress(done, total):
     global anonymous, shared
     anonymous, shared = max(anonymous, memory("RssAnon")), max(shared, memory("RssFile"))
 
-from mks.models import packing
+from mks.models.packing import pack as packing
 put = packing._put
 packing._put = lambda *given: (progress(0, 0), put(*given))[1]
 print(pack(made, Path(sys.argv[3]), progress).nbytes, anonymous - before, shared)
