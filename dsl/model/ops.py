@@ -10,12 +10,15 @@ from functools import cache
 
 from attrs import field
 
+from ..installed import Installed, installed
 from ..records import frozen
 from . import along, rules
 from .along import Along
 from .ir import Type
 from .rules import Operands, RuleError
 from .shapes import Poly, product
+
+GROUP = "mks.ops"
 
 __all__ = ["Op", "Operands", "RuleError", "find", "known", "table"]
 
@@ -143,35 +146,20 @@ HIDDEN = frozenset({*OPERATORS.values(), "neg", "index"})
 
 
 @cache
-def _installed() -> tuple[Mapping[str, Op], Mapping[str, str]]:
-    """What other packages bring, and what is wrong with those that fail."""
-    from importlib.metadata import entry_points
-
-    good: dict[str, Op] = {}
-    bad: dict[str, str] = {}
-    for point in entry_points(group="mks.ops"):
-        try:
-            row = point.load()
-        except Exception as e:  # a package that is not ours: whatever it raises is its fault, and is said
-            bad[point.name] = f"`{point.value}` fails: {type(e).__name__}: {e}"
-            continue
-        if isinstance(row, Op):
-            good[point.name] = row
-        else:
-            bad[point.name] = f"`{point.value}` is no `Op`, but {type(row).__name__}"
-    return good, bad
+def _brought() -> Installed[Op]:
+    return installed(GROUP, Op)
 
 
 def find(name: str) -> Op | None:
     """A row by name; installed packages are asked only for what is not built in."""
-    return table.get(name) or _installed()[0].get(name)
+    return table.get(name) or _brought().good.get(name)
 
 
 def fault(name: str) -> str | None:
     """Why an installed package's op cannot be used."""
-    return _installed()[1].get(name)
+    return _brought().bad.get(name)
 
 
 def known() -> tuple[str, ...]:
     """All names that a definition can call."""
-    return tuple(sorted((set(table) | set(_installed()[0])) - HIDDEN))
+    return tuple(sorted((set(table) | set(_brought().good)) - HIDDEN))
