@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 from .records import frozen
+
+
+@cache
+def points(group: str) -> frozenset[str]:
+    """The names in an entry-point group; nothing is loaded."""
+    from importlib.metadata import entry_points
+
+    return frozenset(point.name for point in entry_points(group=group))
 
 
 @frozen

@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from ...dsl.model import ir as m
+from ...dsl.model import ops as registry
 from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
 from ...dsl.program.analysis.traffic import chosen_once
@@ -21,14 +22,6 @@ SUBLANES, LANES = 8, 128
 START, WAIT, BRANCH = 5.0, 1.5, 25.0  # bundles: a transfer's descriptor, a semaphore, a layer's choice of a part
 _STORE = 8.0  # a statement's way through memory
 
-# An op's bundles: so many, and so many for each register of its value.
-_ELEMENT: dict[str, tuple[float, float]] = {
-    "exp": (8, 1.0), "tanh": (12, 2.5), "sigmoid": (12, 2.0), "silu": (12, 2.5), "softplus": (20, 4.0),
-    "sqrt": (8, 1.0), "div": (8, 1.5), "pow": (8, 1.0), "rms_norm": (40, 0.4), "l2_norm": (70, 1.0),
-    "rope": (40, 3.0), "causal_conv": (30, 4.0), "softmax": (120, 3.0), "heads": (10, 1.0), "flat": (10, 1.0),
-    "split": (10, 0.5), "concat": (10, 0.5),
-}  # fmt: skip
-_PLAIN = (2.0, 0.5)
 _HEAD_STEP = 3.4  # bundles for each register of a head's state in the delta rule
 _MIXED = 3.3  # bundles for each register of a stream that is mixed with banks
 _BANK, _BANK_REGISTER = 45.0, 1.95  # of a bank, which is read for its weight and for the sum
@@ -98,9 +91,10 @@ def _node(node: m.Node, program: p.Program, layer: int | None) -> float:
         return 150 + program.rows * heads * _HEAD_STEP * registers((width, shape[-1]))
     if node.op == "mix":
         return _mix(node, shape, program, layer)
-    each, many = _ELEMENT.get(node.op, _PLAIN)
+    row = registry.find(node.op)
+    bundles = registry.Bundles() if row is None else row.bundles
     whole = (*((program.rows,) if len(shape) < 2 else (program.rows, *shape[:-1])), shape[-1]) if shape else (1, 1)
-    return each + many * registers(whole)
+    return bundles.once + bundles.register * registers(whole)
 
 
 def _mix(node: m.Call, shape: tuple[int, ...], program: p.Program, layer: int | None) -> float:
