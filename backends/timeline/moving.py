@@ -101,7 +101,7 @@ def tiles(op: p.StartTiles | p.Attend, state: State) -> Iterator[Action]:
         state.begin("tiles")
         for cache, _ in sizes:
             yield Await(state.where("cache"), (cache, layer, i), "cache")
-        yield state.run(costs.attend_tile(op, program, state.machine), "attend", "mxu")
+        yield state.run(costs.attend_tile(op, program, state.target), "attend", "mxu")
         if i + ring.slots < total:
             yield from start(i + ring.slots)
     state.loop = ""

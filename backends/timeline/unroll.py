@@ -9,27 +9,27 @@ from ...dsl.model import ir as m
 from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
 from ...dsl.program.ir.scratch import collective
+from ...dsl.targets.target import Target
 from ...dsl.targets.targets import BYTES
 from ..pallas.cycles.bundles import Bundles
 from . import costs, moving
 from .actions import Action, Await, Collect, Issue, Post
 from .counted import Counted, compared
 from .links import phases
-from .machine_model import Machine
 from .state import State
 
 
-def unroll(program: p.Program, machine: Machine, position: int, counts: Sequence[Counted] = ()) -> Iterator[Action]:
+def unroll(program: p.Program, target: Target, position: int, counts: Sequence[Counted] = ()) -> Iterator[Action]:
     """Every action of a step, with `position` earlier tokens in each row's caches.
 
     Places of `counts` take the bundles that were counted, spread over what they do as it is estimated by op.
     """
-    yield from _all(State(program, machine, position, factors={(x.place, x.loop): x.factor for x in counts}))
+    yield from _all(State(program, target, position, factors={(x.place, x.loop): x.factor for x in counts}))
 
 
-def count(program: p.Program, machine: Machine, position: int, found: Bundles) -> tuple[Counted, ...]:
+def count(program: p.Program, target: Target, position: int, found: Bundles) -> tuple[Counted, ...]:
     """What was counted of each place, beside its estimate."""
-    state = State(program, machine, position)
+    state = State(program, target, position)
     for _ in _all(state):
         pass
     return compared(program, found, state.spent, state.rounds)
@@ -92,21 +92,21 @@ def _exchange(op: p.Send | p.Receive, state: State) -> Iterator[Action]:
     made, name = collective(program, exchange), exchange.name
     if isinstance(op, p.Send):
         yield state.run(costs.send(made), f"send {name}")
-        yield Post(state.where(name), name, phases(program, exchange, state.machine))
+        yield Post(state.where(name), name, phases(program, exchange, state.target))
         return
     between = state.seconds(costs.between(made), len(made.phases))
     yield Collect(state.where(name), name, between)
 
 
 def _other(op: p.Op, state: State) -> Iterator[Action]:
-    program, machine = state.program, state.machine
+    program, target = state.program, state.target
     match op:
         case p.Dot():
             product = program.products[op.product]
-            yield state.run(costs.dot(product, op.run, program.rows, machine), product.name, "mxu")
+            yield state.run(costs.dot(product, op.run, program.rows, target), product.name, "mxu")
         case p.ExpertDot():
             bank = program.banks[op.bank]
-            bundles = costs.chosen_dot(bank, op.product, program, machine)
+            bundles = costs.chosen_dot(bank, op.product, program, target)
             yield state.run(bundles, f"experts of {bank.part}", "mxu")
         case p.Compute():
             yield state.run(_computed(op, state), op.outputs[0])
@@ -120,7 +120,7 @@ def _other(op: p.Op, state: State) -> Iterator[Action]:
             yield state.run(costs.greedy(program, op.logits), "argmax")
             if op.exchange is not None:
                 exchange = program.exchanges[op.exchange]
-                yield Post(state.where("ids"), "ids", phases(program, exchange, machine))
+                yield Post(state.where("ids"), "ids", phases(program, exchange, target))
                 yield Collect(state.where("ids"), "ids", state.seconds(60))
         case p.Emit():
             buffer = program.buffers[op.buffer]
