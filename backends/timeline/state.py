@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from attrs import define, field
 
 from ...dsl.program import ir as p
-from ...dsl.targets.target import Target
 from ...dsl.program.ir.walk import Path, Placed
+from ...dsl.targets.target import Target
 from .actions import Run, Where
 from .counted import Group, always, group
 

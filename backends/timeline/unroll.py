@@ -10,8 +10,8 @@ from ...dsl.model import ir as m
 from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
 from ...dsl.program.ir.scratch import collective
-from ...dsl.targets.target import Target
 from ...dsl.program.ir.walk import Placed, tree
+from ...dsl.targets.target import Target
 from ...dsl.targets.targets import BYTES
 from ..pallas.cycles.bundles import Bundles
 from . import costs, moving
