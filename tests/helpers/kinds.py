@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from attrs import evolve
-from helpers.mutants import Path, bodies, ordered, placed, replaced
+from helpers.mutants import bodies, ordered, placed, replaced
+from helpers.rewrite import mapped
 
 from mks.dsl.model import ir as m
 from mks.dsl.model import ops as registry
 from mks.dsl.model.expressions import walk
 from mks.dsl.program import ir as p
+from mks.dsl.program.ir.walk import Path
 
 type Mutants = Iterator[p.Program]
 
@@ -205,18 +208,11 @@ def without_save(program: p.Program) -> Mutants:
     """A state or an entry that never leaves, nor is waited for."""
     for name in program.outputs:
         if name in program.copies:
-            yield evolve(program, body=_rid(program.body, name))
+            yield evolve(program, body=mapped(program.body, partial(_rid, name)))
 
 
-def _rid(ops: tuple[p.Op, ...], copy: str) -> tuple[p.Op, ...]:
-    found: list[p.Op] = []
-    for op in ops:
-        if isinstance(op, p.LayerLoop):
-            choices = (evolve(c, bodies=tuple((n, _rid(b, copy)) for n, b in c.bodies)) for c in op.choices)
-            found.append(evolve(op, choices=tuple(choices)))
-        elif not (isinstance(op, p.StoreStart | p.StoreWait) and op.copy == copy):
-            found.append(op)
-    return tuple(found)
+def _rid(copy: str, op: p.Op) -> tuple[p.Op, ...]:
+    return () if isinstance(op, p.StoreStart | p.StoreWait) and op.copy == copy else (op,)
 
 
 KINDS: tuple[Callable[[p.Program], Mutants], ...] = (

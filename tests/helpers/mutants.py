@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from itertools import combinations, pairwise
 
 from attrs import evolve
+from helpers.rewrite import mapped, put
 
 from mks.dsl.program import ir as p
+from mks.dsl.program.ir.walk import Path, children, walk
 
-type Path = tuple[int, ...]
 type Mutant = tuple[str, p.Program]
 
 _WAITS = (p.Wait, p.CopyWait, p.StoreWait, p.Receive)
@@ -33,15 +34,12 @@ def mutants(program: p.Program) -> Iterator[Mutant]:
 
 
 def placed(ops: tuple[p.Op, ...], path: Path = ()) -> Iterator[tuple[Path, p.Op]]:
-    """Every op with the way to it; choices and their bodies count as one step each."""
+    """Every op with its path in `walk`, but for switches, and for what is done with an expert."""
     for i, op in enumerate(ops):
-        yield (*path, i), op
-        if isinstance(op, p.Repeat):
-            yield from placed(op.body, (*path, i))
-        elif isinstance(op, p.LayerLoop):
-            for c, choice in enumerate(op.choices):
-                for b, (_, body) in enumerate(choice.bodies):
-                    yield from placed(body, (*path, i, c, b))
+        if not isinstance(op, p.LayerSwitch):
+            yield (*path, i), op
+        for body in () if isinstance(op, p.Experts) else children(op):
+            yield from placed(body.ops, (*path, i, *body.path))
 
 
 def _said(op: p.Op, path: Path) -> str:
@@ -53,25 +51,7 @@ def _said(op: p.Op, path: Path) -> str:
 
 def replaced(program: p.Program, path: Path, ops: tuple[p.Op, ...]) -> p.Program:
     """With other ops in the place of one."""
-    return evolve(program, body=_put(program.body, path, ops))
-
-
-def _put(body: tuple[p.Op, ...], path: Path, ops: tuple[p.Op, ...]) -> tuple[p.Op, ...]:
-    at, *rest = path
-    if not rest:
-        return (*body[:at], *ops, *body[at + 1 :])
-    outer = body[at]
-    if isinstance(outer, p.Repeat):
-        inner: p.Op = evolve(outer, body=_put(outer.body, tuple(rest), ops))
-    else:
-        assert isinstance(outer, p.LayerLoop)
-        c, b, *below = rest
-        choice = outer.choices[c]
-        name, parts = choice.bodies[b]
-        bodies = (*choice.bodies[:b], (name, _put(parts, tuple(below), ops)), *choice.bodies[b + 1 :])
-        changed = evolve(choice, bodies=bodies)
-        inner = evolve(outer, choices=(*outer.choices[:c], changed, *outer.choices[c + 1 :]))
-    return (*body[:at], inner, *body[at + 1 :])
+    return evolve(program, body=put(program.body, path, ops))
 
 
 def _changed(op: p.Op) -> Iterator[tuple[str, p.Op]]:
@@ -101,13 +81,9 @@ def _changed(op: p.Op) -> Iterator[tuple[str, p.Op]]:
 def bodies(program: p.Program) -> Iterator[tuple[Path, tuple[p.Op, ...]]]:
     """Every list of ops, with the way to it."""
     yield (), program.body
-    for path, op in placed(program.body):
-        if isinstance(op, p.Repeat):
-            yield path, op.body
-        elif isinstance(op, p.LayerLoop):
-            for c, choice in enumerate(op.choices):
-                for b, (_, body) in enumerate(choice.bodies):
-                    yield (*path, c, b), body
+    for at in walk(program):
+        if isinstance(at.op, p.Repeat | p.LayerSwitch):
+            yield from (((*at.path, *body.path), body.ops) for body in children(at.op))
 
 
 def ordered(program: p.Program, path: Path, body: tuple[p.Op, ...]) -> p.Program:
@@ -199,13 +175,6 @@ def _renamed(program: p.Program, old: str, new: str) -> p.Program:
 
     def op_(op: p.Op) -> p.Op:
         match op:
-            case p.Repeat():
-                return evolve(op, body=tuple(map(op_, op.body)))
-            case p.LayerLoop():
-                choices = (
-                    evolve(c, bodies=tuple((n, tuple(map(op_, body))) for n, body in c.bodies)) for c in op.choices
-                )
-                return evolve(op, choices=tuple(choices))
             case p.Compute():
                 return evolve(op, outputs=tuple(map(name, op.outputs)))
             case p.Lookup() | p.Emit():
@@ -222,7 +191,7 @@ def _renamed(program: p.Program, old: str, new: str) -> p.Program:
             case p.ExpertDot():
                 return evolve(op, operand=name(op.operand), result=name(op.result))
             case p.Experts():
-                return evolve(op, body=tuple(map(op_, op.body)), value=name(op.value), result=name(op.result))
+                return evolve(op, value=name(op.value), result=name(op.result))
         return op
 
     return evolve(
@@ -241,7 +210,7 @@ def _renamed(program: p.Program, old: str, new: str) -> p.Program:
         },
         banks={n: evolve(b, routes=name(b.routes)) for n, b in program.banks.items()},
         turns={n: op_(turn) for n, turn in program.turns.items()},
-        body=tuple(map(op_, program.body)),
+        body=mapped(program.body, lambda op: (op_(op),)),
     )
 
 

@@ -13,9 +13,9 @@ from ...source import Span
 from ...targets.targets import padded_bytes
 from .. import ir as p
 from ..ir.scratch import collective, exchange_set, ring_bytes, rooms
+from ..ir.walk import walk
 from ..layout.tiling import ROW_BYTES
-from .spills import every, temporaries
-from .traffic import runs
+from .spills import temporaries
 
 TEMPORARIES = "compiler temporaries"
 # The bill is never below what the compiler uses, and at most so much above it.
@@ -154,7 +154,7 @@ def _columns(program: p.Program) -> Line:
 
 def _passing(program: p.Program) -> list[Line]:
     found = []
-    for op, _ in runs(program):
+    for op in (each.op for each in walk(program)):
         if isinstance(op, p.Compute):
             for call, needs in rooms(op.node, program.shares, program.rows):
                 size = sum(padded_bytes(need.shape, need.dtype) for need in needs)
@@ -229,7 +229,7 @@ def _hbm(program: p.Program) -> list[Line]:
         found.append(Line(f"output {array.name}", size, f"{array.dtype} {list(array.shape)}"))
     logits = padded_bytes((program.rows, program.instance.length(_logits(program))), "f32")
     found.append(Line("logits of all cores", 2 * logits, "as they are put together"))
-    ops = sum(1 for _ in every(program.body))
+    ops = sum(1 for each in walk(program) if not isinstance(each.op, p.LayerSwitch))  # which is a branch
     code = ops * _OP[program.instance.working]
     found.append(Line("the compiled step", _STEP + code, f"{ops} ops, and XLA's temporaries: an upper estimate"))
     return found

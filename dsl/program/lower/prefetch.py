@@ -8,6 +8,7 @@ from ...diagnostics import Diagnostic, Label, MksError
 from ...records import define, frozen
 from ...schedule.ir import Point, Prefetch
 from .. import ir as p
+from ..ir.walk import children
 from .build import DIRECT, Build, cannot
 from .frame import Mark, Ops
 
@@ -100,8 +101,8 @@ def _within(said: Prefetch, part: str, start: p.Op, points: _Points) -> None:
 
 def _uses(op: p.Op | Mark, start: p.Op) -> bool:
     """Whether an op takes what a start brings."""
-    if isinstance(op, p.Repeat):
-        return any(_uses(inner, start) for inner in op.body)
+    if not isinstance(op, Mark) and any(_uses(inner, start) for body in children(op) for inner in body.ops):
+        return True
     return isinstance(op, p.Attend | p.Wait) and isinstance(start, p.StartTiles | p.Start) and op.ring == start.ring
 
 

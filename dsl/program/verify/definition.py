@@ -61,18 +61,18 @@ def meaning_faults(program: p.Program) -> Iterator[Fault]:
 def _followed(made: Computed, statements: tuple[m.Assign | m.Write, ...], ops: tuple[p.Op, ...],
               over: Callable[[Computed], Iterator[tuple[str, str]]]) -> Iterator[Fault]:  # fmt: skip
     """The first fault of a place, at its op, or the first that shows when its ops are done."""
-    at: list[p.Op] = []
+    made.at = None
     try:
         made.said.run(statements)
-        made.run(ops, at)
-        at.clear()
+        made.run(ops)
+        made.at = None
         found = next((wrong for rule in (Computed.unfinished, over) for wrong in rule(made)), None)
     except Wrong as wrong:
         found = "", str(wrong)
     except LookupError as e:
         found = "", f"`{made.place}` names what is not there: {e}"
     if found is not None:
-        fault = Fault(CODE, found[1], at[-1] if at else None, found[0])
+        fault = Fault(CODE, found[1], made.at, found[0])
         fault.place = made.place
         yield fault
 

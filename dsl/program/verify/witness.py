@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...diagnostics import Diagnostic, Label
 from ...source import Span
 from .. import ir as p
-from .buffers import placed
+from ..ir.walk import walk
 from .paths import Event, Fault
 
 _BUG = "this comes from lowering, not from the text: a schedule that can be lowered must not allow it"
@@ -40,9 +40,9 @@ def _user(program: p.Program, op: p.Op | None) -> p.Product | None:
     """The product that a ring's wait is for, or before the next one of which its start stands."""
     if not isinstance(op, p.Start | p.Wait):
         return None
-    ops = placed(program.body)
-    place = next((place for each, place in ops if each is op), None)
-    users = (each for each, at in ops if at == place and isinstance(each, p.Dot))
+    ops = walk(program)
+    place = next((at.place for at in ops if at.op is op), None)
+    users = (at.op for at in ops if at.place == place and isinstance(at.op, p.Dot))
     return next((made for made in (program.products[dot.product] for dot in users) if made.ring == op.ring), None)
 
 

@@ -14,9 +14,11 @@ from helpers.definitions import FOLDER, changed, text
 
 from mks.dsl.commands import cli
 from mks.dsl.frontend import check_source
+from mks.dsl.program import ir
 from mks.dsl.program.analysis.memory import bill
-from mks.dsl.program.analysis.traffic import reads, runs, tapes, writes
+from mks.dsl.program.analysis.traffic import reads, tapes, writes
 from mks.dsl.program.ir import Op, Program
+from mks.dsl.program.ir.walk import walk
 from mks.dsl.program.lower.lower import lower
 from mks.dsl.program.print.json import numerics, record
 from mks.dsl.program.print.text import WIDTH, words
@@ -203,7 +205,7 @@ def test_what_a_step_reads_and_writes() -> None:
 def test_ops_are_counted_as_often_as_they_run() -> None:
     """A step waits for every transfer of its tape, once."""
     program = planned("qwen38")
-    waits = sum(len(op.rows) * times for op, times in runs(program) if type(op).__name__ == "Wait")
+    waits = sum(len(at.op.rows) * at.trips for at in walk(program) if isinstance(at.op, ir.Wait))
 
     assert waits == tapes(program)["dense"].transfers
 

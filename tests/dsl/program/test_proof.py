@@ -177,7 +177,7 @@ def test_no_barrier() -> None:
     )
     whole = program(EXPERTS)
     fewer = evolve(whole, exchanges={name: evolve(e, axes=e.axes[:1]) for name, e in whole.exchanges.items()})
-    meets = track(fewer, lambda op, _: isinstance(op, p.Barrier | p.Send | p.Receive | p.Argmax))
+    meets = track(fewer, lambda at: isinstance(at.op, p.Barrier | p.Send | p.Receive | p.Argmax))
     found = check(barrier_machine(fewer), meets, layers(fewer))
 
     assert found is not None
