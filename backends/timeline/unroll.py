@@ -67,7 +67,7 @@ def _layers(op: p.LayerLoop, state: State) -> Iterator[Action]:
 
 def _switch(op: p.LayerSwitch, state: State) -> Iterator[Action]:
     assert state.layer is not None
-    parts, bodies = state.program.layer_parts[state.layer], state.at.bodies
+    parts, bodies = state.program.phase.layer_parts[state.layer], state.at.bodies
     for (part, _), body in zip(op.bodies, bodies, strict=True):
         if part in parts:
             state.place = part

@@ -51,12 +51,12 @@ def layer_table(program: p.Program) -> np.ndarray:
 
     The rows before the first layer and after the last run nothing.
     """
-    layers = next((op for op in program.body if isinstance(op, p.LayerLoop)), None)
+    layers = program.phase.loop
     if layers is None:
         return np.full((2, 2), -1, np.int32)
     found = np.full((layers.stop - layers.start + 2, 2 * len(layers.choices)), -1, np.int32)
     runs: dict[str, int] = {}
-    for layer, parts in sorted(program.layer_parts.items()):
+    for layer, parts in sorted(program.phase.layer_parts.items()):
         for choice in layers.choices:
             for i, (name, _) in enumerate(choice.bodies):
                 if name in parts:

@@ -36,6 +36,7 @@ from .ops import (
     Wait,
     rope_key,
 )
+from .phases import Phase, carried
 from .program import Program
 from .resources import (
     Array,
@@ -74,6 +75,7 @@ __all__ = [
     "LayerSwitch",
     "Lookup",
     "Op",
+    "Phase",
     "Piece",
     "Product",
     "Program",
@@ -90,5 +92,6 @@ __all__ = [
     "StoreWait",
     "View",
     "Wait",
+    "carried",
     "rope_key",
 ]

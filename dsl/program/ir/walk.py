@@ -11,13 +11,13 @@ from typing import Any
 
 from attrs import field
 
-from ...model.facts import STEP
 from ...records import frozen
 from .ops import Experts, LayerLoop, LayerSwitch, Op, Repeat
+from .phases import Phase
 from .program import Program
 
-# Where an op stands: its number in the Program's body, then its number in each body on the way to it. An op that holds
-# several bodies has the number of the body before that of the op. No two ops of a Program have the same path.
+# Where an op stands: the number of its phase, its number in the phase's body, then its number in each body on the way
+# to it. An op that holds several bodies has the number of the body before that of the op. No two have the same path.
 type Path = tuple[int, ...]
 
 
@@ -70,8 +70,13 @@ class Placed:
 
 
 def tree(program: Program) -> tuple[Placed, ...]:
-    """A Program's ops in order, with those that they hold."""
-    return _placed(program, program.body, (), STEP, 1)
+    """A Program's ops in order, phase after phase, with those that they hold."""
+    return tuple(each for ops in phases(program) for each in ops)
+
+
+def phases(program: Program) -> tuple[tuple[Placed, ...], ...]:
+    """The ops of each phase in order, with those that they hold."""
+    return tuple(_placed(program, phase.body, (i,), phase.place, 1) for i, phase in enumerate(program.phases))
 
 
 def walk(program: Program) -> Iterator[Placed]:
@@ -88,7 +93,8 @@ def flat(ops: tuple[Placed, ...]) -> Iterator[Placed]:
 
 def executed(program: Program) -> Iterator[Placed]:
     """Each op as often as a step runs it, in that order: layer by layer; what is done with an expert, once."""
-    return _executed(tree(program), program, ())
+    for phase, ops in zip(program.phases, phases(program), strict=True):
+        yield from _executed(ops, phase, ())
 
 
 def _placed(program: Program, ops: tuple[Op, ...], path: Path, place: str, trips: int) -> tuple[Placed, ...]:
@@ -103,13 +109,13 @@ def _placed(program: Program, ops: tuple[Op, ...], path: Path, place: str, trips
     return tuple(found)
 
 
-def _executed(ops: tuple[Placed, ...], program: Program, parts: tuple[str, ...]) -> Iterator[Placed]:
+def _executed(ops: tuple[Placed, ...], phase: Phase, parts: tuple[str, ...]) -> Iterator[Placed]:
     for each in ops:
         yield each
         for body, inner in zip(children(each.op), each.bodies, strict=True):
             if body.layers is not None:
                 for layer in body.layers:
-                    yield from _executed(inner, program, program.layer_parts.get(layer, ()))
+                    yield from _executed(inner, phase, phase.layer_parts.get(layer, ()))
             elif body.place is None or body.place in parts:
                 for _ in range(body.trips):
-                    yield from _executed(inner, program, parts)
+                    yield from _executed(inner, phase, parts)

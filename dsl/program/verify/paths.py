@@ -140,10 +140,9 @@ def _items(ops: Iterable[Placed], touches: Callable[[Placed], bool]) -> Items:
 
 def layers(program: p.Program) -> list[tuple[int, Parts]]:
     """Each layer that the Program runs, with the parts that it runs in the order of its places."""
-    op = next((op for op in program.body if isinstance(op, p.LayerLoop)), None)
+    op, table = program.phase.loop, program.phase.layer_parts
     if op is None:
         return []
-    table = program.layer_parts
     found = [(layer, table.get(layer, ())) for layer in range(op.start, op.stop)]
     chosen = {parts: _chosen(op, parts) for parts in {parts for _, parts in found}}
     return [(layer, chosen[parts]) for layer, parts in found]
