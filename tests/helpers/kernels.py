@@ -240,7 +240,7 @@ def _reference(program: Program, weights: Any, layout: Any, step: Step, before: 
     def several(tokens: Any, position: Any, held: Any) -> Any:
         count = jnp.full(1, tokens.shape[0], jnp.int32)
         at = steps.decode_pass(program.instance, weights, layout.room, tokens[None], position[None], count, 0)
-        names, left = steps.run(at, program.instance.model.steps[""], held)
+        names, left = steps.run(at, program.instance.model.decode, held)
         return names["logits"][0], left
 
     def one(token: Any, position: Any, held: Any) -> Any:
@@ -286,7 +286,7 @@ def _expanded(program: Program, layout: Any, given: Any, positions: Sequence[int
 def _made(case: Case) -> tuple[Program, Any, list[dict[str, Array]]]:
     """The program, the reference's weights, and what each core reads."""
     from mks.backends import reference
-    from mks.models.packing.pack import operands
+    from mks.models.packing import operands
 
     model = model_of(case)
     weights = reference.load(model.instance, values(model), model.same)
