@@ -83,9 +83,9 @@ class Sequences:
 
     def _check(self, row: int, count: int, position: int) -> None:
         if count > self.tokens_per_row:
-            raise ValueError(f"{count} tokens for row {row}; a step takes up to {self.tokens_per_row}")
+            raise ValueError(f"cannot read {count} ids into row {row}: a step takes up to {self.tokens_per_row}")
         if not 0 <= position <= self.context - count:
-            raise ValueError(f"{count} tokens at position {position} of row {row}, which has {self.context} positions")
+            raise ValueError(f"cannot read {count} ids at {position} into row {row} of {self.context} positions")
         first, end = self._latest[row] or (position, position)
         if position != end and not (self.rewinds and first < position < end):
             raise ValueError(f"row {row} cannot go on at position {position}: it holds {end} tokens")

@@ -69,10 +69,10 @@ def test_rows_that_are_given_no_token() -> None:
 
 
 @pytest.mark.parametrize(("tokens", "positions", "message"), [
-    ([[1], [1]], [3, 8], "1 tokens at position 8 of row 1, which has 8 positions"),
-    ([[1], [1, 1]], [3, 7], "2 tokens at position 7 of row 1"),
-    ([[1], [1]], [3, -1], "at position -1 of row 1"),
-    ([[1], [1, 1, 1]], [3, 0], "3 tokens for row 1; a step takes up to 2"),
+    ([[1], [1]], [3, 8], "cannot read 1 ids at 8 into row 1 of 8 positions"),
+    ([[1], [1, 1]], [3, 7], "cannot read 2 ids at 7 into row 1"),
+    ([[1], [1]], [3, -1], "cannot read 1 ids at -1 into row 1"),
+    ([[1], [1, 1, 1]], [3, 0], "cannot read 3 ids into row 1: a step takes up to 2"),
     ([[1]], [3, 0], "1 lists of tokens and 2 positions for 2 rows"),
     ([[1], [1]], [3], "2 lists of tokens and 1 positions for 2 rows"),
     ([[], [1]], [3, 3], "row 1 cannot go on at position 3: it holds 4 tokens"),
