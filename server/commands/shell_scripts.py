@@ -159,7 +159,7 @@ def _zsh_spec(each: Argument) -> str:
             action = f' _alternative "words:{each.name}:{action}" "files:file:_files"'
     if not each.flags:
         return _quoted(f"*:{each.name}:{action}")
-    about = each.about.translate(str.maketrans({"[": "(", "]": ")", ":": "\\:"}))
+    about = each.about.translate({ord("["): "(", ord("]"): ")", ord(":"): "\\:"})
     value = "" if each.takes is Takes.NOTHING else f":{each.name}:{action}"
     # One description for both spellings, so that the second is not offered where the first was given.
     group = f"({' '.join(each.flags)})" if len(each.flags) > 1 else ""

@@ -39,12 +39,12 @@ def _targets() -> Iterator[tuple[str, ...]]:
     for row in targets.values():
         yield (
             f"`{row.name}`",
-            f"`{'2x2x1x1'[: 2 * row.axes - 1]}`",
+            f"`{'2x2x1x1'[: 2 * row.topology_rank - 1]}`",
             str(row.cores),
-            f"{row.hbm.value / 2**30:.0f} GiB",
-            f"{row.hbm_rate.value / 1e9:.0f} GB/s",
-            f"{row.vmem.value / 2**20:.2f} MiB",
-            f"{row.bf16_rate.value / 1e12:.0f} TFLOP/s",
+            f"{row.memory.hbm.value / 2**30:.0f} GiB",
+            f"{row.memory.hbm_rate.value / 1e9:.0f} GB/s",
+            f"{row.memory.vmem.value / 2**20:.2f} MiB",
+            f"{row.compute.bf16_rate.value / 1e12:.0f} TFLOP/s",
         )
 
 
