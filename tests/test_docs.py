@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from helpers import readme, tables
 
+from mks.dsl.commands import new
+
 ROOT = readme.ROOT
 PAGES = [*readme.pages(), ROOT / "CHANGELOG.md", ROOT / "server" / "FIELDS.md", ROOT / "grammar" / "EDITORS.md"]
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -77,6 +79,22 @@ def test_tables(page: Path) -> None:
         page.write_text(wanted, "utf-8")
     else:
         assert text == wanted, "MKS_UPDATE=1 writes these tables"
+
+
+def test_pieces_of_definitions_are_real() -> None:
+    """What pages show of a model stands in a shipped definition, or in what `mks new` writes."""
+    texts = [new.TEMPLATE, *(path.read_text("utf-8") for path in (ROOT / "models").glob("*.mks"))]
+    blocks = [block for page in readme.pages() for kind, block in readme.fences(page.read_text("utf-8")) if not kind]
+    shown = [block for block in blocks if re.match(r" *(part|step|weights)\b.*\{\n", block)]
+    assert len(shown) >= 3
+    assert [block for block in shown if not any(block in text for text in texts)] == []
+
+
+def test_the_glossary_is_in_order() -> None:
+    """Each term once."""
+    terms = re.findall(r"^\| ([^|]+) \| ", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.MULTILINE)[1:]
+    assert len(terms) > 30
+    assert terms == sorted(set(terms), key=str.lower)
 
 
 def test_every_op_is_in_the_language_reference() -> None:

@@ -36,9 +36,14 @@ def _texts() -> list[str]:
     return [page.read_text("utf-8") for page in pages() if page.name != "extending.md"]
 
 
+def fences(text: str) -> list[tuple[str, str]]:
+    """The fenced blocks of a page, each with its language, which may be empty."""
+    return _FENCE.findall(text)
+
+
 def blocks() -> list[str]:
     """Commands on lines of their own, without comments, each once."""
-    found = (block for text in _texts() for kind, block in _FENCE.findall(text) if kind == "sh")
+    found = (block for text in _texts() for kind, block in fences(text) if kind == "sh")
     return list(dict.fromkeys(command for block in found for command in _commands(block)))
 
 
