@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ..installed import Installed, installed
+from ..installed import Installed, installed, points
 from .argmax import ARGMAX
 from .collective import CollectiveKind, Operation, Wire
 from .direct import DIRECT
@@ -43,6 +43,11 @@ def fault(name: str) -> str | None:
 def find(name: str) -> CollectiveKind | None:
     """A kind by name; installed packages are asked only for what is not built in."""
     return table.get(name) or _brought().good.get(name)
+
+
+def has_kernel(kind: CollectiveKind) -> bool:
+    """Whether kernels have code for a kind; of what another package brings, it is not loaded."""
+    return kind.name in table or kind.name in points(KERNELS)
 
 
 def way(by: str) -> CollectiveKind | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...collectives.collective import CollectiveKind, Operation, Wire
 from ...collectives.gather import GATHER
-from ...collectives.kinds import UNSAID
+from ...collectives.kinds import KERNELS, UNSAID, has_kernel
 from ...collectives.scatter_gather import SCATTER_GATHER
 from ...model import ir as m
 from ...model.ir import Node, Type
@@ -33,6 +33,9 @@ def complete(split: ShardedValue, type_: Type, frame: Frame) -> Node:
     by, wire = (said.by, said.wire) if said else _unsaid(split, frame)
     if by.operation is Operation.REDUCE_SCATTER:
         raise cannot("scatter a value that is not a sum alone", frame.statement.span)
+    if said and not has_kernel(by):
+        raise cannot(f"sum by {by}, for which no package has a kernel", said.span,
+                     f"the entry-point group `{KERNELS}` brings one")  # fmt: skip
     schedule = frame.build.schedule
     unfit = by.unfit(schedule.ways(split.axes), schedule.paired(split.axes))
     if said and unfit is not None:
