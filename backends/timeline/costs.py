@@ -21,6 +21,8 @@ from ...dsl.targets.target import TILE, Target
 SUBLANES, LANES = 8, 128
 START, WAIT, BRANCH = 5.0, 1.5, 25.0  # bundles: a transfer's descriptor, a semaphore, a layer's choice of a part
 _STORE = 8.0  # a statement's way through memory
+ROPE_TABLES = 200.0  # cosines and sines of a step's positions
+ARGMAX_OF_CORES = 60.0  # the largest of all cores' largest logits
 
 _HEAD_STEP = 3.4  # bundles for each register of a head's state in the delta rule
 _MIXED = 3.3  # bundles for each register of a stream that is mixed with banks

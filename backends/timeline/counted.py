@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from attrs import frozen
 
 from ...dsl.program import ir as p
+from ...dsl.program.ir.walk import walk
 from ..pallas.cycles.bundles import Bundles
 from ..pallas.emit.scopes import LAYERS, expert_scope, part_scope, tiles_scope
 
@@ -37,8 +38,8 @@ def group(place: str, loop: str, always: frozenset[str]) -> Group:
 
 def always(program: p.Program) -> frozenset[str]:
     """The parts that every layer runs, so that no branch chooses them."""
-    choices = [choice for op in program.body if isinstance(op, p.LayerLoop) for choice in op.choices]
-    return frozenset(choice.bodies[0][0] for choice in choices if program.unconditional(choice))
+    switches = (at.op for at in walk(program) if isinstance(at.op, p.LayerSwitch))
+    return frozenset(switch.bodies[0][0] for switch in switches if program.unconditional(switch))
 
 
 def compared(
@@ -56,7 +57,7 @@ def compared(
 
 
 def _times(program: p.Program, place: str) -> int:
-    return len(program.layer_parts) if place == LAYERS else program.times(place)
+    return len(program.phase.layer_parts) if place == LAYERS else program.times(place)
 
 
 def _counted(program: p.Program, found: Bundles) -> dict[Group, float]:
@@ -78,12 +79,11 @@ def _counted(program: p.Program, found: Bundles) -> dict[Group, float]:
 def _groups(program: p.Program) -> Iterator[tuple[str, Group]]:
     """By the name of a region."""
     yield LAYERS, (LAYERS, "")
-    for layers in (op for op in program.body if isinstance(op, p.LayerLoop)):
-        for choice in layers.choices:
-            for part, body in choice.bodies:
-                yield part_scope(part), (part, "")
-                for op in body:
-                    if isinstance(op, p.Attend):
-                        yield tiles_scope(op), (part, "tiles")
-                    elif isinstance(op, p.Experts):
-                        yield expert_scope(program.banks[op.bank].name), (part, "experts")
+    for at in walk(program):
+        match op := at.op:
+            case p.LayerSwitch():
+                yield from ((part_scope(part), (part, "")) for part, _ in op.bodies)
+            case p.Attend():
+                yield tiles_scope(op), (at.place, "tiles")
+            case p.Experts():
+                yield expert_scope(program.banks[op.bank].name), (at.place, "experts")

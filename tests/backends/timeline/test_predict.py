@@ -20,7 +20,8 @@ from mks.dsl.commands.cli import main
 from mks.dsl.frontend import load_definition
 from mks.dsl.model.ir import Codec
 from mks.dsl.program import ir as p
-from mks.dsl.program.analysis.traffic import kept, reads, runs, writes
+from mks.dsl.program.analysis.traffic import kept, reads, writes
+from mks.dsl.program.ir.walk import walk
 from mks.dsl.program.lower.lower import lower
 from mks.dsl.schedule.ir import Store
 from mks.dsl.targets.targets import targets
@@ -108,7 +109,7 @@ def test_tokens_of_one_sequence() -> None:
 @pytest.mark.parametrize("model", ["qwen38", "kimi_k3"])
 def test_a_tile_that_several_tokens_see(model: str) -> None:
     """Their heads stand together: more than one row's, less than each token by itself."""
-    (alone, several) = (next(op for op, _ in runs(made) if isinstance(op, p.Attend)) for made in (
+    (alone, several) = (next(at.op for at in walk(made) if isinstance(at.op, p.Attend)) for made in (
         program(model), span(model)))  # fmt: skip
     figures = targets["tpu7x"]
     one, eight = attend_tile(alone, program(model), figures), attend_tile(several, span(model), figures)
