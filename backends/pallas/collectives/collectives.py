@@ -33,6 +33,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from ....dsl.collectives.collective import CollectivePlan
 from ....dsl.collectives.kinds import KERNELS
+from ....dsl.diagnostics import Diagnostic, MksError
 from ....dsl.installed import Installed, installed
 from ...reference.rounding import DTYPES
 from .messages import Pending
@@ -86,8 +87,12 @@ def _brought() -> Installed[Emission]:
 
 
 def find(name: str) -> Emission:
-    """Of a kind by name; installed packages are asked only for what is not built in. Raises `KeyError`."""
-    return table[name] if name in table else _brought().good[name]
+    """Of a kind by name; installed packages are asked only for what is not built in. Raises `MksError` (E901)."""
+    found = table[name] if name in table else _brought().good.get(name)
+    if found is None:
+        fault = _brought().bad.get(name, f"`{KERNELS}` brings none")
+        raise MksError([Diagnostic("E901", f"kernels cannot do this yet: `{name}`", notes=(fault,))])
+    return found
 
 
 def scratch(plan: CollectivePlan) -> tuple[object, ...]:
