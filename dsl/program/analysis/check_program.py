@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from attrs import evolve
 
+from ...collectives.kinds import UNSAID
 from ...diagnostics import Diagnostic, Label, MksError
 from ...model.instance import Instance
 from ...records import frozen
@@ -34,12 +35,13 @@ def check_program(
     made = lowered or lower_all(schedule, instance)
     found = [_unable(d) if d.code == UNABLE else d for d in made.found]
     found += prove_all(made.programs.values())
+    found += list(dict.fromkeys(_unable(p.several_steps(each)) for each in made.programs.values() if each.phases[1:]))
     return [*found, *(idle_lines(made.widest) if lines and made.widest is not None else ())]
 
 
 def _unable(found: Diagnostic) -> Diagnostic:
     """The same as a note."""
-    return evolve(found, code="N901", notes=(*found.notes, "the reference runs it; plans and kernels refuse it"))
+    return evolve(found, code="N901", notes=(*found.notes, "the reference runs it; kernels refuse it"))
 
 
 def idle_lines(program: p.Program) -> list[Diagnostic]:
@@ -104,8 +106,8 @@ def _shows(line: _Line, program: p.Program) -> bool:
         case Reduce(value=value, by=by, wire=wire):
             made, columns = program.exchanges.get(value), program.exchanges.get(columns_of(value))
             if columns is not None and made is not None:
-                return (by, wire) == ("scatter_gather", columns.wire)
-            return made is not None and (by, wire) == (made.by, made.wire) != ("direct", "f32")
+                return by.completes_columns and wire == columns.wire
+            return made is not None and (by, wire) == (made.kind, made.wire) != UNSAID
         case Prefetch(kind="cache", what=part):
             rings = [ring for ring in program.caches.values() if ring.part == part]
             return any((ring.tile, ring.slots) != _unsaid(program.schedule, ring) for ring in rings)

@@ -54,8 +54,9 @@ def estimate(shares: Shares, counts: Traffic) -> Bill:
     add("collectives", sum(_message(r, shares, facts, tokens) for r in schedule.reduces), "two sets of slots", None)
     lines.sort(key=lambda line: -line.bytes)
     target = schedule.target
-    return Bill(tokens, tuple(lines), (), (), (), counts.held, int(target.vmem.value), int(target.smem.value),
-                int(target.hbm.value), estimated=True,
+    has = target.memory
+    return Bill(tokens, tuple(lines), (), (), (), counts.held, int(has.vmem.value), int(has.smem.value),
+                int(has.hbm.value), estimated=True,
                 consecutive=counts.of.consecutive)  # fmt: skip
 
 
@@ -107,5 +108,4 @@ def _message(reduce: Reduce, shares: Shares, facts: Facts, tokens: int) -> int:
     if not products:
         return 0
     width = max(shares.instance.length(shares.schedule.model.weights[p.weight].shape[-2]) for p in products)
-    slots = shares.schedule.cores if reduce.by == "direct" else 2
-    return 2 * slots * padded_bytes((tokens, width), reduce.wire)
+    return 2 * reduce.by.slots(shares.schedule.cores) * padded_bytes((tokens, width), reduce.wire)

@@ -93,12 +93,12 @@ class Bill:
 
 def bill(program: p.Program) -> Bill:
     """What one core's step holds."""
-    target = program.schedule.target
+    has = program.schedule.target.memory
     spilled = Line(TEMPORARIES, temporaries(program), "registers that do not hold all values: an upper estimate")
     vmem = [*_buffers(program), *_rings(program), *_exchanges(program), _columns(program), spilled]
     return Bill(program.rows, _sorted(vmem), _sorted(_passing(program)), _sorted(_smem(program)),
-                tuple(_semaphores(program)), _sorted(_hbm(program)), int(target.vmem.value), int(target.smem.value),
-                int(target.hbm.value), consecutive=program.consecutive)  # fmt: skip
+                tuple(_semaphores(program)), _sorted(_hbm(program)), int(has.vmem.value), int(has.smem.value),
+                int(has.hbm.value), consecutive=program.consecutive)  # fmt: skip
 
 
 def _sorted(lines: list[Line]) -> tuple[Line, ...]:
@@ -141,7 +141,7 @@ def _exchanges(program: p.Program) -> list[Line]:
     for users in shared.values():
         needs = collective(program, users[0])
         size = sum(padded_bytes(need.shape, need.dtype) for need in needs.buffers)
-        how = f"{needs.by}, {needs.wire}: {', '.join(need.name for need in needs.buffers)}"
+        how = f"{needs.kind}, {needs.exchanged.wire}: {', '.join(need.name for need in needs.buffers)}"
         found.append(Line(f"messages of {', '.join(x.name for x in users)}", size, how, "", users[0].span))
     return found
 

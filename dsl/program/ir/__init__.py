@@ -3,8 +3,8 @@
 Out: `Program` and all that it is made of; `walk.walk` gives each op with its place; `spec.OPS` says for each op which
 places it reads, writes and fills.
 
-Order of imports: `ops`, `resources`, `program`, `walk`, `scratch`, `spec_access`, `spec_transfers`, `spec_arrays`,
-`spec_compute`, `spec`, `spec_resources`.
+Order of imports: `ops`, `phases`, `resources`, `program`, `walk`, `scratch`, `spec_access`, `spec_transfers`,
+`spec_arrays`, `spec_compute`, `spec_blocks`, `spec`, `spec_resources`.
 """
 
 from .ops import (
@@ -38,10 +38,9 @@ from .ops import (
     StoreStart,
     StoreWait,
     Wait,
-    rope_key,
 )
-from .phases import Phase, carried
-from .program import Program, weight_key
+from .phases import Phase, carried, rope_key
+from .program import Program, several_steps, weight_key
 from .resources import (
     Array,
     Buffer,
@@ -102,5 +101,6 @@ __all__ = [
     "Wait",
     "carried",
     "rope_key",
+    "several_steps",
     "weight_key",
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from attrs import field
 
 from ...model import ir as m
-from ...model.instance import Instance
 from ...records import frozen
 from ...source import Span
 
@@ -151,12 +150,6 @@ class RopeTables:
     sin: str
     channels: int
     call: m.Call
-
-
-def rope_key(call: m.Call, channels: int, instance: Instance, step: str = m.DECODE) -> str:
-    """What two rotary embeddings that turn alike have in common: those of another step have rows elsewhere."""
-    said = [f"{name} {float(instance.number(static)):g}" for name, static in sorted(call.options, key=lambda o: o[0])]
-    return ", ".join([f"{channels} channels", *said, *([f"in {step}"] if step else [])])
 
 
 @frozen

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from ...model import ir as m
 from ...model.facts import STEP
+from ...model.instance import Instance
 from ...records import frozen
 from .ops import Dot, LayerLoop, Op, Repeat, RowLoop
 
@@ -94,3 +95,9 @@ def carried(step: m.Step) -> frozenset[str]:
         if isinstance(statement, m.Assign):
             found.update(statement.names)
     return frozenset()
+
+
+def rope_key(call: m.Call, channels: int, instance: Instance, step: str = m.DECODE) -> str:
+    """What two rotary embeddings that turn alike have in common: those of another step have rows elsewhere."""
+    said = [f"{name} {float(instance.number(static)):g}" for name, static in sorted(call.options, key=lambda o: o[0])]
+    return ", ".join([f"{channels} channels", *said, *([f"in {step}"] if step else [])])

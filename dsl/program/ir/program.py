@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from ...diagnostics import Diagnostic, Label, MksError
 from ...model import ir as m
 from ...model.facts import STEP
 from ...model.instance import Instance
@@ -16,6 +17,13 @@ from ...schedule.shares import Shares
 from .ops import LayerSwitch, RopeTables
 from .phases import Phase
 from .resources import Array, Buffer, CacheRing, Collective, Copy, ExpertPool, Product, Ring, View
+
+
+def several_steps(program: Program) -> Diagnostic:
+    """E901: that no kernel does several steps in one call."""
+    names = " and ".join(f"`{phase.name}`" for phase in program.phases)
+    return Diagnostic("E901", f"kernels cannot do this yet: the steps {names} in one call",
+                      Label(program.instance.model.span))  # fmt: skip
 
 
 def weight_key(place: str, weight: m.Weight) -> str:
@@ -76,9 +84,10 @@ class Program:
 
     @property
     def phase(self) -> Phase:
-        """The phase of a Program that has one only, as those that decode have."""
-        (found,) = self.phases
-        return found
+        """The phase of a Program that has one only, as those that decode have; raises `MksError` of any other."""
+        if len(self.phases) > 1:
+            raise MksError([several_steps(self)])
+        return self.phases[0]
 
     @cached_property
     def _phase_of(self) -> dict[str, Phase]:

@@ -5,13 +5,12 @@ The Pallas backend allocates buffers of exactly these shapes, so a bill that lis
 
 from __future__ import annotations
 
+from ...collectives.collective import BufferNeed, CollectivePlan, Exchanged
 from ...model import ir as m
 from ...model.expressions import walk
 from ...model.ir import Node
 from ...schedule.shares import Shares
 from .. import ir as p
-from ..layout import collective_plan as needs
-from ..layout.collective_plan import BufferNeed
 from ..layout.tiling import ROW_BYTES
 
 SUBLANES = 8
@@ -27,7 +26,7 @@ def exchange_set(program: p.Program, exchange: p.Collective) -> str:
     width = f"{exchange.width}{' and more' if exchange.beside else ''}"
     rows = exchange_rows(program, exchange)
     those = "" if rows == program.rows else f" of {rows} rows"
-    return f"{exchange.kind} {exchange.by} {exchange.wire} {width}{those} over {' '.join(exchange.axes)}"
+    return f"{exchange.kind.name} {exchange.wire} {width}{those} over {' '.join(exchange.axes)}"
 
 
 def exchange_rows(program: p.Program, exchange: p.Collective) -> int:
@@ -36,19 +35,12 @@ def exchange_rows(program: p.Program, exchange: p.Collective) -> int:
     return program.buffers[exchange.value if view is None else view.buffer].shape[0]
 
 
-def collective(program: p.Program, exchange: p.Collective) -> needs.CollectivePlan:
+def collective(program: p.Program, exchange: p.Collective) -> CollectivePlan:
     """Its buffers and phases."""
-    cores, rows = program.schedule.ways(exchange.axes), exchange_rows(program, exchange)
-    if exchange.kind == "argmax":
-        return needs.argmax(cores, rows)
-    if exchange.kind == "merge":
-        return needs.merge(cores, rows, exchange.width)
-    if exchange.kind == "gather":
-        return needs.all_gather(cores, rows, exchange.width, exchange.wire)
-    if exchange.by == "scatter":
-        beside = program.buffers[exchange.beside].shape[-1] if exchange.beside else 0
-        return needs.scatter(cores, rows, exchange.width + beside, exchange.wire, beside)
-    return needs.all_reduce(exchange.by, cores, rows, exchange.width, exchange.wire)
+    cores = program.schedule.ways(exchange.axes)
+    beside = program.buffers[exchange.beside].shape[-1] if exchange.beside else 0
+    given = Exchanged(cores, exchange_rows(program, exchange), exchange.width + beside, exchange.wire, beside)
+    return exchange.kind.plan(given)
 
 
 def delta_rule(rows: int, k_heads: int, heads: int, key: int, val: int, by_key: bool) -> tuple[BufferNeed, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from ...collectives.collective import Operation
 from ...model import ir as m
 from ...model import ops as registry
 from ...model.expressions import children
@@ -58,69 +59,10 @@ def put(op: p.Put, place: str, program: p.Program) -> Iterator[Access]:
     yield writes(op.buffer, (count, program.rows_at(place), *shape), program.instance.dtype(state.type))
 
 
-def keep(op: p.Keep, place: str, program: p.Program) -> Iterator[Access]:
-    yield from expression(op.node, place, program)
-    held = program.outputs[op.buffer]
-    if held.kind != "entry" or held.part != place:
-        raise Wrong(f"`{op.buffer}` keeps entries of `{held.part}`; `{place}` writes them")
-    yield writes(op.buffer, (program.times(place), program.rows_at(place), *held.shape[2:]), held.dtype)
-
-
-def row_loop(op: p.RowLoop, place: str, program: p.Program) -> Iterator[Access]:
-    """What goes from row to row begins as the first row's; what it consists of touches the rest."""
-    if program.home(op.place) != place or not 0 <= op.start < op.stop <= program.rows_at(place):
-        raise Wrong(f"`{op.place}` loops over the rows {op.start} .. {op.stop} of `{place}`")
-    for whole, one in op.carried:
-        view, held = program.views[whole], program.buffers[one]
-        yield reads(view.buffer, None, held.dtype)
-        yield writes(one, (1, *view.shape))
-
-
-def lookup(op: p.Lookup, place: str, program: p.Program) -> Iterator[Access]:
-    yield from expression(op.index, place, program)
-    table = program.instance.model.weights[op.table.removeprefix("table ")]
-    rows, width = program.shares.weight_shape(table)
-    words = -(-width // (256 if program.instance.dtype(table.type) == "bf16" else 128)) * 128
-    if op.share not in (None, rows):
-        raise Wrong(f"`{op.table}` has {rows} rows on a core; {op.share} are looked up")
-    if (op.share is None) != (rows == program.instance.length(table.shape[0])):
-        raise Wrong(f"`{op.table}` has {rows} rows of {program.instance.length(table.shape[0])} on a core")
-    yield Access(How.LEAVE, Where.ARRAY, op.table, (rows, 1, words), "int32")
-    yield writes(op.buffer, (program.rows_at(place), 1, words), "int32")
-
-
-def attend_block(op: p.AttendBlock, place: str, program: p.Program) -> Iterator[Access]:
-    ring, shares, rows = program.caches[op.ring], program.shares, program.rows_at(place)
-    heads, width = shares.shape(op.call.args[0].type.shape)
-    yield reads(op.queries[0], (rows, heads, padded(width)), program.instance.working)
-    yield writes(op.result, (rows, heads, padded(shares.length(op.call.type.shape[-1]))), "f32")
-    each = zip(op.entries, op.earlier, tiles(ring, program), strict=True)
-    for own, earlier, (name, buffer, _, slots, dtype) in each:
-        kept = program.outputs[earlier]
-        if earlier != f"entry {name}" or kept.part is None:
-            raise Wrong(f"`{earlier}` are no entries of `{name}`")
-        if program.layers_of(kept.part) != program.layers_of(place):
-            raise Wrong(f"`{kept.part}`, which gives `{name}` its entries, runs in other layers than `{place}`")
-        yield reads(own, (rows, slots[1], slots[3]), dtype)
-        yield reads(earlier, (program.times(place), program.rows_at(kept.part), slots[1], slots[3]), dtype)
-        yield reads(buffer, slots, dtype)
-
-
-def argmax_value(op: p.ArgmaxValue, place: str, program: p.Program) -> Iterator[Access]:
-    axis = op.call.args[0].type.shape[-1]
-    if (op.exchange is None) != (not program.shares.over_values(axis)):
-        raise Wrong(f"each core has {program.shares.length(axis)} of {program.instance.length(axis)} numbers")
-    made = None if op.exchange is None else program.exchanges[op.exchange]
-    if made is not None and (made.kind, made.value) != ("argmax", op.value):
-        raise Wrong(f"`{made.name}` is a {made.kind} of `{made.value}`; the ids are chosen by `{op.value}`")
-    yield reads(op.value, (program.rows_at(place), program.shares.length(axis)), "f32")
-    yield writes(op.result, (program.rows_at(place),), "int32")
-
-
 def send(op: p.Send, place: str, program: p.Program) -> Iterator[Access]:
     made = program.exchanges[op.exchange]
     rows, ways = program.rows_at(place), program.schedule.ways(made.axes)
-    if made.kind == "merge":
+    if made.kind.operation is Operation.SOFTMAX_MERGE:
         heads, width = program.buffers[made.result].shape[1:]
         yield reads(made.value, (rows, ways * heads, width + LANES), "f32")
     else:
@@ -131,25 +73,45 @@ def send(op: p.Send, place: str, program: p.Program) -> Iterator[Access]:
 
 def receive(op: p.Receive, place: str, program: p.Program) -> Iterator[Access]:
     made = program.exchanges[op.exchange]
-    rows, ways = program.rows_at(place), program.schedule.ways(made.axes)
-    if made.kind == "gather":
-        for piece in made.pieces:
-            if piece.start < 0 or piece.start + piece.width > made.width:
-                raise Wrong(f"a piece of `{made.name}` ends at {piece.start + piece.width} of {made.width} columns")
-            held = program.buffers[piece.result]
-            dtype = "f32" if len(held.shape) == 2 else None
-            yield writes(piece.result, _gathered(held, piece.width, rows, ways), dtype)
-    elif made.kind == "merge":
-        heads, width = program.buffers[made.value].shape[1:]
-        if heads % ways or made.width != heads // ways * width:
-            raise Wrong(f"`{made.name}` sends {made.width} columns of {heads} heads to {ways} cores")
-        yield writes(made.result, (rows, heads // ways, width - LANES), "f32")
-    elif made.pieces:
-        for piece in made.pieces:
-            yield writes(piece.result, (rows, piece.width), "f32")
-    else:
-        own = program.shares.scattered(made.width) if made.by == "scatter" else made.width
-        yield writes(made.result, (rows, own), "f32")
+    yield from _RECEIVED[made.kind.operation](made, program.rows_at(place), program)
+
+
+def _sum(made: p.Collective, rows: int, program: p.Program) -> Iterator[Access]:
+    yield writes(made.result, (rows, made.width), "f32")
+
+
+def _columns(made: p.Collective, rows: int, program: p.Program) -> Iterator[Access]:
+    for piece in made.pieces:
+        yield writes(piece.result, (rows, piece.width), "f32")
+    if not made.pieces:
+        yield writes(made.result, (rows, program.shares.scattered(made.width)), "f32")
+
+
+def _gather(made: p.Collective, rows: int, program: p.Program) -> Iterator[Access]:
+    ways = program.schedule.ways(made.axes)
+    for piece in made.pieces:
+        if piece.start < 0 or piece.start + piece.width > made.width:
+            raise Wrong(f"a piece of `{made.name}` ends at {piece.start + piece.width} of {made.width} columns")
+        held = program.buffers[piece.result]
+        dtype = "f32" if len(held.shape) == 2 else None
+        yield writes(piece.result, _gathered(held, piece.width, rows, ways), dtype)
+
+
+def _merge(made: p.Collective, rows: int, program: p.Program) -> Iterator[Access]:
+    ways = program.schedule.ways(made.axes)
+    heads, width = program.buffers[made.value].shape[1:]
+    if heads % ways or made.width != heads // ways * width:
+        raise Wrong(f"`{made.name}` sends {made.width} columns of {heads} heads to {ways} cores")
+    yield writes(made.result, (rows, heads // ways, width - LANES), "f32")
+
+
+# What arrives, by what a collective does; `argmax` is a part of `Argmax`.
+_RECEIVED: dict[Operation, Callable[[p.Collective, int, p.Program], Iterator[Access]]] = {
+    Operation.SUM: _sum,
+    Operation.REDUCE_SCATTER: _columns,
+    Operation.GATHER: _gather,
+    Operation.SOFTMAX_MERGE: _merge,
+}
 
 
 def _gathered(held: p.Buffer, width: int, rows: int, ways: int) -> Extents:
@@ -230,8 +192,8 @@ def greedy(op: p.Argmax, place: str, program: p.Program) -> Iterator[Access]:
     if op.share != share or (cut and op.exchange is None):
         raise Wrong(f"the ids are chosen among {op.share} logits of a core, which has {share}")
     made = None if op.exchange is None else program.exchanges[op.exchange]
-    if made is not None and (made.kind, made.value) != ("argmax", op.logits):
-        raise Wrong(f"`{made.name}` is a {made.kind} of `{made.value}`; the ids are chosen by `{op.logits}`")
+    if made is not None and (made.kind.operation, made.value) != (Operation.ARGMAX, op.logits):
+        raise Wrong(f"`{made.name}` is a {made.kind.name} of `{made.value}`; the ids are chosen by `{op.logits}`")
     yield reads(program.views[op.logits].buffer, (phase.rows, range(share)), "f32")
 
 

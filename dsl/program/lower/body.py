@@ -16,13 +16,14 @@ from .block_attention import attend_block
 from .build import Build, cannot, groups, layer_scalar
 from .expanded_cache import attend_expanded, is_expanded
 from .frame import Frame, Mark, Ops
+from .lookup import argmax, look_up
 from .matmul import matmul
 from .moe import expert_matmul, experts, route
 from .options import by_layer
 from .partials import axes
 from .reduce import complete, norm_of_share, scattered
 from .sharded_value import ShardedValue, linear, whole
-from .small_weights import is_table, row_name
+from .small_weights import is_table
 
 
 def lower_body(build: Build, place: str, statements: tuple[m.Statement, ...], later: frozenset[str] = frozenset()) -> (
@@ -197,9 +198,9 @@ def split(node: Node, frame: Frame) -> ShardedValue:
             refuse_along(node, frame)
             return whole(attend_block(node, frame))
         case m.Call(op="argmax"):
-            return whole(_argmax(node, frame))
+            return whole(argmax(node, frame))
         case m.Call(op="index") if isinstance(node.args[0], m.WeightRef) and is_table(frame.build, node.args[0].name):
-            return _lookup(node, frame)
+            return look_up(node, frame)
         case m.Call(op="mix"):
             return whole(_mix(node, frame))
         case m.Call():
@@ -222,6 +223,9 @@ def split(node: Node, frame: Frame) -> ShardedValue:
 def _call(node: m.Call, frame: Frame) -> ShardedValue:
     op = registry.find(node.op)
     assert op is not None
+    if not registry.has_kernel(node.op):
+        raise cannot(f"`{node.op}`, for which no package has a kernel", node.span,
+                     f"the entry-point group `{registry.PALLAS}` brings one")  # fmt: skip
     if op.caches or node.op in ("route", "index"):
         raise cannot(f"`{node.op}`", node.span)
     if frame.build.shares.columns.normed(node, frame.place):
@@ -261,55 +265,6 @@ def _mix(node: m.Call, frame: Frame) -> Node:
     refuse_along(node, frame)
     _bank(base.name, frame)
     return evolve(node, args=(banks, *(complete(split(a, frame), a.type, frame) for a in (x, folded))))
-
-
-def _lookup(call: m.Call, frame: Frame) -> ShardedValue:
-    table, index = call.args
-    assert isinstance(table, m.WeightRef)
-    build = frame.build
-    declared = build.schedule.model.weights[table.name]
-    share, width = build.shares.weight_shape(declared)
-    dtype = build.dtype(declared.type)
-    if width != build.shares.instance.length(declared.shape[1]):
-        raise cannot("look up rows whose columns are shared out", call.span)
-    over = build.shares.over(declared.shape[0])
-    if isinstance(index, m.Input):
-        by = index.name
-    else:
-        by, index = frame.fresh("index"), complete(split(index, frame), index.type, frame)
-        for node in walk(index):
-            if isinstance(node, m.Static) and "layer" in node.depends:
-                layer_scalar(build, node)
-    name = row_name(table.name, by)
-    full = name if frame.place not in build.homes and not build.step.name else f"{frame.place}.{name}"
-    if build.shares.repeats(declared.shape[0]) > 1:
-        raise cannot("look up rows of which several cores hold the same", call.span)
-    words = -(-width // (256 if dtype == "bf16" else 128)) * 128
-    if full not in build.buffers:
-        build.buffer(full, (build.rows, 1, words), "int32", "", call.span)
-        build.views[full] = p.View(full, 0, (width,))
-        build.arrays[f"table {table.name}"] = p.Array(f"table {table.name}", (share, 1, words), "int32", "table")
-    frame.ops.append(p.Lookup(f"table {table.name}", index, full, share if over else None))
-    local = frame.local(name, call.type, call)
-    return ShardedValue(local, None, over) if over else whole(local)
-
-
-def _argmax(call: m.Call, frame: Frame) -> Node:
-    """The id of the largest number; each core asks about its own, where they are shared out."""
-    build, axis = frame.build, call.args[0].type.shape[-1]
-    if len(call.args[0].type.shape) > 1:
-        raise cannot("choose among several vectors at once", call.span)
-    node = complete(frame.split(call.args[0], frame), call.args[0].type, frame)
-    name, made = frame.fresh("argmax"), f"{frame.place}.{frame.value}"
-    value = frame.compute(f"numbers of {name}", build.shares.shape(call.args[0].type.shape), "f32", node)
-    result = build.held(name, (), "int32", frame.place, call.span)
-    exchange = None
-    if build.shares.over_values(axis):
-        exchange = frame.fresh(frame.value) if made in build.exchanges else made
-        build.exchanges[exchange] = p.Collective(exchange, "argmax", "direct", "f32", build.schedule.over_all, value,
-                                                 exchange, 0, 128, call.span)  # fmt: skip
-    frame.ops.append(p.ArgmaxValue(value, call, exchange, result))
-    return frame.local(result, call.type, call)
 
 
 def _state(ref: m.StateRef, frame: Frame) -> m.StateRef:

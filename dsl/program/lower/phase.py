@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ...collectives.argmax import ARGMAX
+from ...collectives.collective import Wire
 from ...model import ir as m
 from ...model.expressions import walk
 from ...records import define
@@ -136,7 +138,7 @@ def _ids(build: Build) -> list[p.Op]:
     apart = any(set(x.axes) != set(build.schedule.over_all) for x in build.exchanges.values())
     if share != build.shares.instance.length(axis) or apart:
         exchange = "ids"
-        build.exchanges[exchange] = p.Collective(exchange, "argmax", "direct", "f32", build.schedule.over_all,
+        build.exchanges[exchange] = p.Collective(exchange, ARGMAX, Wire.INT32, build.schedule.over_all,
                                                  "logits", "ids", 0, 128, build.step.span)  # fmt: skip
     held = build.views["logits"].buffer
     build.outputs["logits"] = p.Array("logits", build.buffers[held].shape, build.buffers[held].dtype, "logits")
