@@ -40,9 +40,9 @@ def open(
     """A decoder for a model, with its weights read.
 
     `model` is a shipped definition's name or a `.mks` file; `checkpoint` a Hugging Face folder or a GGUF file, by
-    default the one that comes with the model. `packed`, which needs no model, and `compiled` are folders that `mks pack`
-    and `mks compile` wrote. `backend` is `reference`, plain JAX, or `pallas`, for kernels by the model's only schedule
-    or the one named; by default kernels where a schedule, `packed` or `compiled` is given.
+    default the one that comes with the model. `packed`, which needs no model, and `compiled` are folders that
+    `mks pack` and `mks compile` wrote. `backend` is `reference`, plain JAX, or `pallas`, for kernels by the model's
+    only schedule or the one named; by default kernels where a schedule, `packed` or `compiled` is given.
     `rows` sequences (1) of `context` positions (the model's, at most 4096) are held; where steps are compiled already,
     those of the compiled ones. A step takes up to `tokens_per_row` tokens of each. `sizes` are set by name, or all are
     taken from the checkpoint's configuration; `dtype` is `f32`, `bf16` or `auto`.
