@@ -110,7 +110,7 @@ def _moved(program: p.Program) -> Found:
     vectors = next((x.span for x in program.schedule.prefetches if x.kind == "vectors"), None)
     for copy in program.copies.values():
         state = model.states.get(copy.name.partition(" ")[2])
-        of = model.parts[copy.part] if copy.part else model.steps[""]
+        of = model.parts[copy.part] if copy.part else program.phase.step
         found[copy.name] = state.span if state is not None else vectors or of.span
     for ring in program.caches.values():
         declared = program.buffers[ring.buffers[0]].span

@@ -97,9 +97,9 @@ def _next(copy: p.Copy, ahead: bool, state: State) -> tuple[int, bool]:
     """A copy's entry for the next layer, or for this one where its part comes later; whether that runs it."""
     layer = (-1 if state.layer is None else state.layer) + ahead
     if state.layer is None and ahead:
-        layer = min(state.program.layer_parts)
-    runs = copy.part in state.program.layer_parts.get(layer, ())
-    index = sum(copy.part in parts for at, parts in state.program.layer_parts.items() if at < layer)
+        layer = min(state.program.phase.layer_parts)
+    runs = copy.part in state.program.phase.layer_parts.get(layer, ())
+    index = sum(copy.part in parts for at, parts in state.program.phase.layer_parts.items() if at < layer)
     return index, runs
 
 

@@ -130,7 +130,7 @@ def _parts(program: p.Program, trace: Trace) -> tuple[Share, ...]:
 
 def _layers(program: p.Program, trace: Trace) -> tuple[Share, ...]:
     kinds: dict[tuple[str, ...], list[Span]] = defaultdict(list)
-    parts = program.layer_parts
+    parts = program.phase.layer_parts
     for span in trace.spans:
         if span.where.layer is not None:
             kinds[parts[span.where.layer]].append(span)

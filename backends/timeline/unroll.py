@@ -10,7 +10,7 @@ from ...dsl.model import ir as m
 from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
 from ...dsl.program.ir.scratch import collective
-from ...dsl.program.ir.walk import Placed, tree
+from ...dsl.program.ir.walk import Placed, trees
 from ...dsl.targets.targets import BYTES
 from ..pallas.cycles.bundles import Bundles
 from . import costs, moving
@@ -43,7 +43,8 @@ def _all(state: State) -> Iterator[Action]:
         state.tapes[ring] = [
             (name, rows) for name, _ in program.transfers(ring) for rows in program.products[name].tiling.transfers
         ]
-    yield from _ops(tree(program), state)
+    for ops in trees(program):
+        yield from _ops(ops, state)
     yield from moving.commit(state)
 
 
@@ -67,7 +68,7 @@ def _layers(op: p.LayerLoop, state: State) -> Iterator[Action]:
 
 def _switch(op: p.LayerSwitch, state: State) -> Iterator[Action]:
     assert state.layer is not None
-    parts, bodies = state.program.layer_parts[state.layer], state.at.bodies
+    parts, bodies = state.program.phase.layer_parts[state.layer], state.at.bodies
     for (part, _), body in zip(op.bodies, bodies, strict=True):
         if part in parts:
             state.place = part

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from attrs import evolve
-from helpers.mutants import bodies, ordered, placed, replaced
-from helpers.rewrite import mapped
+from helpers.mutants import bodies, ordered, placed
+from helpers.rewrite import replaced, rewritten
 
 from mks.dsl.model import ir as m
 from mks.dsl.model import ops as registry
@@ -74,7 +74,7 @@ def keys_for_values(program: p.Program) -> Mutants:
     for ring in program.caches.values():
         yield _with(program, "caches", ring, caches=ring.caches[::-1])
         yield _with(program, "caches", ring, caches=ring.caches[::-1], buffers=ring.buffers[::-1])
-    for path, op in placed(program.body):
+    for path, op in placed(program):
         if isinstance(op, p.Attend):
             yield replaced(program, path, (evolve(op, entries=op.entries[::-1]),))
 
@@ -133,7 +133,7 @@ def view_beyond(program: p.Program) -> Mutants:
 
 def doubled_share(program: p.Program) -> Mutants:
     """A look-up or a choice of ids among twice as many."""
-    for path, op in placed(program.body):
+    for path, op in placed(program):
         if isinstance(op, p.Lookup | p.Argmax) and op.share is not None:
             yield replaced(program, path, (evolve(op, share=2 * op.share),))
 
@@ -149,7 +149,7 @@ def another_array(program: p.Program) -> Mutants:
 
 def guarded(program: p.Program) -> Mutants:
     """A value that is computed in some of its layers, and read in all."""
-    for path, op in placed(program.body):
+    for path, op in placed(program):
         guard = _some_layers(program, path)
         if isinstance(op, p.Compute | p.Put) and op.guard is None and guard is not None:
             yield replaced(program, path, (evolve(op, guard=guard),))
@@ -157,13 +157,13 @@ def guarded(program: p.Program) -> Mutants:
 
 def _some_layers(program: p.Program, path: Path) -> m.Static | None:
     """A condition that holds in some layers of an op's part, and in others does not."""
-    if len(path) < 4:
+    if len(path) < 5:
         return None
-    layers = program.body[path[0]]
+    layers = program.phases[path[0]].body[path[1]]
     assert isinstance(layers, p.LayerLoop)
-    own = program.layers_of(layers.choices[path[1]].bodies[path[2]][0])
+    own = program.layers_of(layers.choices[path[2]].bodies[path[3]][0])
     for static, values in program.scalars.items():
-        held = {bool(value) for layer, value in zip(program.layer_parts, values, strict=True) if layer in own}
+        held = {bool(value) for layer, value in zip(program.phase.layer_parts, values, strict=True) if layer in own}
         if len(held) == 2:
             return static
     return None
@@ -171,24 +171,24 @@ def _some_layers(program: p.Program, path: Path) -> m.Static | None:
 
 def stale_read(program: p.Program) -> Mutants:
     """An element, or a carried value, that is set behind who reads it."""
-    carried = set(program.instance.model.steps[""].types)
+    carried = set(program.instance.model.decode.types)
     for path, body in bodies(program):
         for at, op in enumerate(body):
             late = isinstance(op, p.Put) or (isinstance(op, p.Compute) and op.outputs[0] in carried)
-            if late and path and any(not isinstance(later, _MOVES) for later in body[at + 1 :]):
+            if late and len(path) > 1 and any(not isinstance(later, _MOVES) for later in body[at + 1 :]):
                 yield ordered(program, path, (*body[:at], *body[at + 1 :], op))
 
 
 def updated_twice(program: p.Program) -> Mutants:
     """An update of a state that is done twice."""
-    for path, op in placed(program.body):
+    for path, op in placed(program):
         calls = [node for node in walk(op.node) if isinstance(node, m.Call)] if isinstance(op, p.Compute) else []
         if any(row.updates for call in calls if (row := registry.find(call.op)) is not None):
             yield replaced(program, path, (op, op))
 
 
 def _without(program: p.Program, kind: type) -> Mutants:
-    for path, op in placed(program.body):
+    for path, op in placed(program):
         if isinstance(op, kind):
             yield replaced(program, path, ())
 
@@ -208,7 +208,7 @@ def without_save(program: p.Program) -> Mutants:
     """A state or an entry that never leaves, nor is waited for."""
     for name in program.outputs:
         if name in program.copies:
-            yield evolve(program, body=mapped(program.body, partial(_rid, name)))
+            yield rewritten(program, partial(_rid, name))
 
 
 def _rid(copy: str, op: p.Op) -> tuple[p.Op, ...]:

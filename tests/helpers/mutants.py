@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations, pairwise
 
 from attrs import evolve
-from helpers.rewrite import mapped, put
+from helpers.rewrite import replaced, rewritten, with_body
 
 from mks.dsl.program import ir as p
 from mks.dsl.program.ir.walk import Path, children, walk
@@ -20,7 +20,7 @@ _MOVES = (*_WAITS, *_STARTS, p.Barrier, p.Route, p.Attend, p.Experts)
 
 def mutants(program: p.Program) -> Iterator[Mutant]:
     """All of them, each with a few words."""
-    for path, op in placed(program.body):
+    for path, op in placed(program):
         if isinstance(op, _MOVES):
             yield f"without {_said(op, path)}", replaced(program, path, ())
             if not isinstance(op, p.Route):
@@ -33,13 +33,12 @@ def mutants(program: p.Program) -> Iterator[Mutant]:
     yield from _lengths(program)
 
 
-def placed(ops: tuple[p.Op, ...], path: Path = ()) -> Iterator[tuple[Path, p.Op]]:
-    """Every op with its path in `walk`, but for switches, and for what is done with an expert."""
-    for i, op in enumerate(ops):
-        if not isinstance(op, p.LayerSwitch):
-            yield (*path, i), op
-        for body in () if isinstance(op, p.Experts) else children(op):
-            yield from placed(body.ops, (*path, i, *body.path))
+def placed(program: p.Program) -> Iterator[tuple[Path, p.Op]]:
+    """Every op with its path, but for switches, and for what is done with an expert."""
+    apart = {inner.path for at in walk(program) if isinstance(at.op, p.Experts) for inner in at.inside}
+    for at in walk(program):
+        if at.path not in apart and not isinstance(at.op, p.LayerSwitch):
+            yield at.path, at.op
 
 
 def _said(op: p.Op, path: Path) -> str:
@@ -47,11 +46,6 @@ def _said(op: p.Op, path: Path) -> str:
         (getattr(op, name) for name in ("ring", "copy", "exchange", "product", "bank") if hasattr(op, name)), ""
     )
     return f"{type(op).__name__} {what} at {'.'.join(map(str, path))}"
-
-
-def replaced(program: p.Program, path: Path, ops: tuple[p.Op, ...]) -> p.Program:
-    """With other ops in the place of one."""
-    return evolve(program, body=put(program.body, path, ops))
 
 
 def _changed(op: p.Op) -> Iterator[tuple[str, p.Op]]:
@@ -80,7 +74,7 @@ def _changed(op: p.Op) -> Iterator[tuple[str, p.Op]]:
 
 def bodies(program: p.Program) -> Iterator[tuple[Path, tuple[p.Op, ...]]]:
     """Every list of ops, with the way to it."""
-    yield (), program.body
+    yield from (((i,), phase.body) for i, phase in enumerate(program.phases))
     for at in walk(program):
         if isinstance(at.op, p.Repeat | p.LayerSwitch):
             yield from (((*at.path, *body.path), body.ops) for body in children(at.op))
@@ -88,8 +82,8 @@ def bodies(program: p.Program) -> Iterator[tuple[Path, tuple[p.Op, ...]]]:
 
 def ordered(program: p.Program, path: Path, body: tuple[p.Op, ...]) -> p.Program:
     """With another body of as many ops in the place of one."""
-    if not path:
-        return evolve(program, body=body)
+    if len(path) == 1:
+        return with_body(program, body, path[0])
     for i, op in enumerate(body):
         program = replaced(program, (*path, i), (op,))
     return program
@@ -148,7 +142,7 @@ def _room(program: p.Program, names: tuple[str, ...], slots: int) -> dict[str, p
 def _shared(program: p.Program) -> Iterator[Mutant]:
     """Two buffers of one shape that are one."""
     moved = {c.buffer for c in program.copies.values()} | {b for c in program.caches.values() for b in c.buffers}
-    apart = set(program.banks) | {op.buffer for _, op in placed(program.body) if isinstance(op, p.Put)}
+    apart = set(program.banks) | {op.buffer for _, op in placed(program) if isinstance(op, p.Put)}
     for a, b in combinations(program.buffers.values(), 2):
         if {a.name, b.name} & apart:
             continue
@@ -195,7 +189,7 @@ def _renamed(program: p.Program, old: str, new: str) -> p.Program:
         return op
 
     return evolve(
-        program,
+        rewritten(program, lambda op: (op_(op),)),
         views={n: evolve(v, buffer=name(v.buffer)) for n, v in program.views.items()},
         products={n: evolve(q, operand=name(q.operand), result=name(q.result)) for n, q in program.products.items()},
         exchanges={
@@ -210,7 +204,6 @@ def _renamed(program: p.Program, old: str, new: str) -> p.Program:
         },
         banks={n: evolve(b, routes=name(b.routes)) for n, b in program.banks.items()},
         turns={n: op_(turn) for n, turn in program.turns.items()},
-        body=mapped(program.body, lambda op: (op_(op),)),
     )
 
 

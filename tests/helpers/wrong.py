@@ -11,7 +11,8 @@ from typing import Any
 
 import attrs
 from attrs import evolve
-from helpers.mutants import Mutant, bodies, ordered, placed, replaced
+from helpers.mutants import Mutant, bodies, ordered, placed
+from helpers.rewrite import replaced
 
 from mks.dsl.model import ir as m
 from mks.dsl.program import ir as p
@@ -79,7 +80,7 @@ def _alike(a: Any, b: Any) -> bool:
 
 def ops(program: p.Program) -> Iterator[Mutant]:
     """Every op gone, twice, later, and with another field."""
-    for path, op in placed(program.body):
+    for path, op in placed(program):
         where = f"{type(op).__name__} at {'.'.join(map(str, path))}"
         if not isinstance(op, p.LayerLoop):
             yield f"without {where}", replaced(program, path, ())

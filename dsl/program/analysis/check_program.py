@@ -145,4 +145,4 @@ def _content(program: p.Program) -> tuple[object, ...]:
     """All but the schedule that it was made from; the order of entries counts, as that of a tape does."""
     held = (program.buffers, program.views, program.rings, program.products, program.copies, program.caches,
             program.exchanges, program.arrays, program.outputs)  # fmt: skip
-    return (*(list(each.items()) for each in held), program.body)
+    return (*(list(each.items()) for each in held), [phase.body for phase in program.phases])

@@ -165,7 +165,7 @@ def _passing(program: p.Program) -> list[Line]:
 
 def _smem(program: p.Program) -> list[Line]:
     """Tables of scalars; lines of 128 words, and eight lines of a matrix."""
-    layers = next((op for op in program.body if isinstance(op, p.LayerLoop)), None)
+    layers = program.phase.loop
     count, places = (2, 1) if layers is None else (layers.stop - layers.start + 2, len(layers.choices))
     found = [Line("tokens, positions", 2 * _list(program.rows), f"2 x [{program.rows}]"),
              Line("table of layers", _up(count, 8) * _list(2 * places), f"[{count}, {2 * places}]")]  # fmt: skip
@@ -236,7 +236,7 @@ def _hbm(program: p.Program) -> list[Line]:
 
 
 def _logits(program: p.Program) -> Poly:
-    return program.instance.model.steps[""].types["logits"].shape[0]
+    return program.phase.step.types["logits"].shape[0]
 
 
 def mib(size: int) -> str:

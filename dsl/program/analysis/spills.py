@@ -22,7 +22,7 @@ from ...model.expressions import walk as nodes
 from ...records import frozen
 from .. import ir as p
 from ..ir.scratch import rooms
-from ..ir.walk import Placed, tree, walk
+from ..ir.walk import Placed, trees, walk
 from ..lower.attention import ATTENDED
 
 REGISTER = 4096
@@ -68,7 +68,7 @@ _BY_TARGET = {
 def temporaries(program: p.Program) -> int:
     """Bytes, at least what the compiler takes."""
     spills = _BY_TARGET[program.schedule.target.name]
-    products, values, others = _region(tree(program), program, spills).path
+    products, values, others = reduce(_Region.beside, (_region(x, program, spills) for x in trees(program))).path
     computed = (each.op for each in walk(program) if isinstance(each.op, p.Compute))
     values = min(values, _LEVELS * max((_of_values(op, program, spills) for op in computed), default=0.0))
     return round(spills.always + products + values + others) * REGISTER

@@ -3,8 +3,8 @@
 Out: `Program` and all that it is made of; `walk.walk` gives each op with its place; `spec.OPS` says for each op which
 places it reads, writes and fills.
 
-Order of imports: `ops`, `resources`, `program`, `walk`, `scratch`, `spec_access`, `spec_transfers`, `spec_arrays`,
-`spec_compute`, `spec`, `spec_resources`.
+Order of imports: `ops`, `phases`, `resources`, `program`, `walk`, `scratch`, `spec_access`, `spec_transfers`,
+`spec_arrays`, `spec_compute`, `spec`, `spec_resources`.
 """
 
 from .ops import (
@@ -36,6 +36,7 @@ from .ops import (
     Wait,
     rope_key,
 )
+from .phases import Phase, carried
 from .program import Program
 from .resources import (
     Array,
@@ -74,6 +75,7 @@ __all__ = [
     "LayerSwitch",
     "Lookup",
     "Op",
+    "Phase",
     "Piece",
     "Product",
     "Program",
@@ -90,5 +92,6 @@ __all__ = [
     "StoreWait",
     "View",
     "Wait",
+    "carried",
     "rope_key",
 ]

@@ -1,7 +1,7 @@
-"""One walk over a Program: each op with the path that names it, its place, and how often a step runs it.
+"""One walk over a Program: each op with the path that names it, its place, and how often a call runs it.
 
 `children` says for every op which ops it holds, and nobody else asks for an op's class to find them. What follows a
-Program in its own way, as an emitter or a simulation does, follows `tree`; what asks about all ops reads `walk`.
+Program in its own way, as an emitter or a simulation does, follows `trees`; what asks about all ops reads `walk`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 from attrs import field
 
-from ...model.facts import STEP
 from ...records import frozen
 from .ops import Experts, LayerLoop, LayerSwitch, Op, Repeat
+from .phases import Phase
 from .program import Program
 
-# Where an op stands: its number in the Program's body, then its number in each body on the way to it. An op that holds
-# several bodies has the number of the body before that of the op. No two ops of a Program have the same path.
+# Where an op stands: the number of its phase, its number in the phase's body, then its number in each body on the way
+# to it. Inside an op that holds several bodies, the number of the body comes first. No two ops have the same path.
 type Path = tuple[int, ...]
 
 
@@ -52,7 +52,7 @@ def children(op: Op) -> tuple[Body, ...]:
 
 @frozen(eq=False)
 class Placed:
-    """An op and where it is: its `path`, the part or step whose it is, and how many `trips` a step makes through it.
+    """An op and where it is: its `path`, the part or step whose it is, and how many `trips` a call makes through it.
 
     Inside `Experts` the trips are those of one expert. `bodies` are the ops that it holds, as `children` lists them.
     """
@@ -69,26 +69,27 @@ class Placed:
         return tuple(each for body in self.bodies for each in body)
 
 
-def tree(program: Program) -> tuple[Placed, ...]:
-    """A Program's ops in order, with those that they hold."""
-    return _placed(program, program.body, (), STEP, 1)
+def trees(program: Program) -> tuple[tuple[Placed, ...], ...]:
+    """Each phase's ops in order, with those that they hold."""
+    return tuple(_placed(program, phase.body, (i,), phase.place, 1) for i, phase in enumerate(program.phases))
 
 
 def walk(program: Program) -> Iterator[Placed]:
-    """All ops, each before those that it holds."""
-    return flat(tree(program))
-
-
-def flat(ops: tuple[Placed, ...]) -> Iterator[Placed]:
-    """Ops and all that they hold."""
-    for each in ops:
-        yield each
-        yield from flat(each.inside)
+    """All ops, phase after phase, each before those that it holds."""
+    for ops in trees(program):
+        yield from _flat(ops)
 
 
 def executed(program: Program) -> Iterator[Placed]:
-    """Each op as often as a step runs it, in that order: layer by layer; what is done with an expert, once."""
-    return _executed(tree(program), program, ())
+    """Each op as often as a call runs it, in that order: layer by layer; what is done with an expert, once."""
+    for phase, ops in zip(program.phases, trees(program), strict=True):
+        yield from _executed(ops, phase, ())
+
+
+def _flat(ops: tuple[Placed, ...]) -> Iterator[Placed]:
+    for each in ops:
+        yield each
+        yield from _flat(each.inside)
 
 
 def _placed(program: Program, ops: tuple[Op, ...], path: Path, place: str, trips: int) -> tuple[Placed, ...]:
@@ -103,13 +104,13 @@ def _placed(program: Program, ops: tuple[Op, ...], path: Path, place: str, trips
     return tuple(found)
 
 
-def _executed(ops: tuple[Placed, ...], program: Program, parts: tuple[str, ...]) -> Iterator[Placed]:
+def _executed(ops: tuple[Placed, ...], phase: Phase, parts: tuple[str, ...]) -> Iterator[Placed]:
     for each in ops:
         yield each
         for body, inner in zip(children(each.op), each.bodies, strict=True):
             if body.layers is not None:
                 for layer in body.layers:
-                    yield from _executed(inner, program, program.layer_parts.get(layer, ()))
+                    yield from _executed(inner, phase, phase.layer_parts.get(layer, ()))
             elif body.place is None or body.place in parts:
                 for _ in range(body.trips):
-                    yield from _executed(inner, program, parts)
+                    yield from _executed(inner, phase, parts)

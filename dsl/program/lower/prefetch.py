@@ -174,7 +174,7 @@ def _mark(point: Point) -> tuple[str, Mark]:
 
 def _always(place: _Place, part: str, points: _Points) -> bool:
     """Whether one of the place's parts runs in the layer of, or before, every run of a part."""
-    layers = points.build.shares.instance.layer_parts("")
+    layers = points.build.layer_parts
     wanted = {layer - 1 if place.ahead else layer for layer in points.build.layers_of(part)}
     run = {layer for name in place.marks for layer in points.build.layers_of(name)}
     return not (wanted & layers.keys()) - run

@@ -51,7 +51,10 @@ def record(program: p.Program) -> dict[str, Any]:
         "collectives": collectives(program),
         "arrays": plain(tuple(program.arrays.values())),
         "outputs": plain(tuple(program.outputs.values())),
-        "ops": plain(program.body),
+        "phases": [
+            {"name": phase.name, "rows": phase.rows, "consecutive": phase.consecutive, "ops": plain(phase.body)}
+            for phase in program.phases
+        ],
     }
 
 

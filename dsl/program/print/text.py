@@ -31,8 +31,9 @@ def words(program: p.Program) -> str:
         "collectives": _collectives(program),
         "copies: an array in HBM, an entry for each layer, and its buffer": _copies(program),
         "caches: tiles of positions": _caches(program),
-        "what happens, with the lines of the text": happens(program.body, WIDTH - 2),
     }
+    for phase in program.phases:
+        sections[f"what happens in {phase.name}, with the lines of the text"] = happens(phase.body, WIDTH - 2)
     for title, found in sections.items():
         if found:
             lines += ["", title, *(f"  {line}".rstrip() for line in found)]

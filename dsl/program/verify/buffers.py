@@ -60,13 +60,16 @@ def shared(program: p.Program, ops: tuple[Placed, ...], touched: Touched) -> Ite
 
 def _named(program: p.Program) -> dict[tuple[str, object], tuple[str, ...]]:
     """What each statement sets, by its place and span."""
-    carried = set(program.instance.model.steps[""].types)
     found: dict[tuple[str, object], tuple[str, ...]] = {}
+    model = program.instance.model
     for place, body in program.shares.facts.bodies.items():
+        if place not in program.places:
+            continue
+        step = program.phase_of(place).step
         for statement in body:
             names = statement.names if hasattr(statement, "names") else (f"entry {statement.state}",)
-            own = place == STEP or not hasattr(statement, "names")
-            found[place, statement.span] = tuple(n if own or n in carried else f"{place}.{n}" for n in names)
+            own = place not in model.parts or not hasattr(statement, "names")
+            found[place, statement.span] = tuple(n if own or n in step.types else f"{place}.{n}" for n in names)
     for ring in program.caches.values():
         if ring.expanded is not None:
             (call,) = program.shares.facts.latent_attention(ring.part)

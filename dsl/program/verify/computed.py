@@ -162,8 +162,9 @@ class Computed(Flow):
         view = self.program.views.get(full)
         if view is None or (view.buffer, view.start, view.shape) != (full, 0, shape):
             raise Wrong(f"`{full}` is {list(shape)}, and lies elsewhere than in all of its own buffer")
-        if buffer.shape != (self.program.rows, *shape):
-            raise Wrong(f"`{full}` is {[self.program.rows, *shape]}, its buffer {list(buffer.shape)}")
+        rows = self.program.phase_of(self.place).rows
+        if buffer.shape != (rows, *shape):
+            raise Wrong(f"`{full}` is {[rows, *shape]}, its buffer {list(buffer.shape)}")
         before = old[0].held.term if old is not None else earlier(self, full)
         term = named(self.terms, full, held.term, before, guard_of(self, guard), buffer.dtype)
         wanted, at = self.said.values[full], self.reached.get(full, 0)

@@ -71,7 +71,11 @@ class Flow:
 
     def _own(self, values: tuple[float, ...]) -> tuple[float, ...]:
         own = self.program.layers_of(self.place)
-        return tuple(v for layer, v in zip(self.program.layer_parts, values, strict=True) if layer in own or not own)
+        return tuple(
+            v
+            for layer, v in zip(self.program.phase_of(self.place).layer_parts, values, strict=True)
+            if layer in own or not own
+        )
 
     def layered(self, terms: tuple[Term, ...]) -> Term:
         """What differs by layer: a term for each layer that runs the place."""

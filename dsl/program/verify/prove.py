@@ -34,7 +34,7 @@ from ...diagnostics import Diagnostic, ordered
 from ...model.facts import STEP
 from .. import ir as p
 from ..ir.scratch import exchange_set
-from ..ir.walk import Placed, tree, walk
+from ..ir.walk import Placed, trees, walk
 from .buffers import shared, values_machine
 from .collectives import (
     bank_machine,
@@ -88,7 +88,8 @@ def _bones(program: p.Program) -> tuple[object, ...]:
     banks = [evolve(bank, most=0) for bank in program.banks.values()]
     arrays = [[(name, each.kind, each.part) for name, each in held.items()]
               for held in (program.arrays, program.outputs)]  # fmt: skip
-    held = (program.body, program.views, program.rings, program.products, program.copies, program.caches,
+    phases = [(phase.step.name, phase.consecutive, phase.body) for phase in program.phases]
+    held = (phases, program.views, program.rings, program.products, program.copies, program.caches,
             program.exchanges, program.turns)  # fmt: skip
     return (id(program.schedule), id(program.instance), banks, buffers, arrays, *held)
 
@@ -136,13 +137,13 @@ def _orders(program: p.Program, ops: tuple[Placed, ...], touched: Touched) -> It
 
 def _form(program: p.Program) -> Iterator[Fault]:
     """One loop over the layers, which runs what the layer table says: the order of the tapes."""
-    loops = [at for at in tree(program) if isinstance(at.op, p.LayerLoop)]
+    loops = [at for ops in trees(program) for at in ops if isinstance(at.op, p.LayerLoop)]
     right = {at.path for loop in loops for at in (loop, *loop.inside)}
     found = [at.op for at in loops]
     inner = [at.op for at in walk(program) if isinstance(at.op, p.LayerSwitch | p.LayerLoop) and at.path not in right]
     apart = [each.op for at in walk(program) if isinstance(at.op, p.Experts) for each in at.inside
              if not isinstance(each.op, p.Compute | p.ExpertDot)]  # fmt: skip
-    table = program.layer_parts
+    table = program.phase.layer_parts
     if len(found) > 1 or inner:
         yield Fault("E223", "layers are not run once, each from its first part to its last", (found + inner)[-1])
     elif apart:

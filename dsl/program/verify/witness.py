@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...diagnostics import Diagnostic, Label
+from ...model.facts import STEP
 from ...source import Span
 from .. import ir as p
 from ..ir.walk import walk
@@ -105,7 +106,7 @@ def _copy(program: p.Program, name: str) -> Span | None:
                  if x.kind == kind and (kind == "vectors" or x.what == copy.part)), None)  # fmt: skip
     declared = program.buffers[copy.buffer].span
     model = program.instance.model
-    part = model.steps[""].span if copy.part is None else model.parts[copy.part].span
+    part = program.phase_of(STEP).step.span if copy.part is None else model.parts[copy.part].span
     return said or declared or part
 
 

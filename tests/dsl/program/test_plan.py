@@ -114,7 +114,7 @@ SHAPE: dict[str, type] = {
     "name": str, "target": str, "rows": int, "model": str, "topology": str, "cores": int, "mesh": dict, "context": int,
     "numerics": list, "reads": dict, "writes": dict, "buffers": list, "rings": list, "products": list,
     "transfers": dict, "copies": list, "caches": list, "collectives": list, "arrays": list, "outputs": list,
-    "ops": list,
+    "phases": list,
 }  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def test_shape_of_the_record(name: str) -> None:
     assert {product["ring"] for product in found["products"]} == rings == set(found["transfers"])
     assert all(buffer["padded_bytes"] > 0 for buffer in found["buffers"])
     assert all(size > 0 for size in (*found["reads"].values(), *found["writes"].values()))
-    ops = list(flat(found["ops"]))
+    ops = list(flat(found["phases"]))
     assert {op["product"] for op in ops if op["op"] == "dot"} == {product["name"] for product in found["products"]}
     assert {op["exchange"] for op in ops if op["op"] == "send"} == {
         each["name"] for each in found["collectives"] if each["kind"] != "argmax"
@@ -157,7 +157,7 @@ def flat(ops: Any) -> Any:
 def test_expressions_are_the_text_s_own_words() -> None:
     """A statement over several lines, with comments, is printed on one."""
     broken = ("q = rope(heads(wq @ x, q_heads),", "q = rope(  # of one token\n      heads(wq @ x, q_heads),")
-    ops = flat(record(planned("smollm2", 1, broken))["ops"])
+    ops = flat(record(planned("smollm2", 1, broken))["phases"])
 
     assert [op["text"] for op in ops if op.get("outputs") == ["attention.q"]] == [
         "q = rope( heads(wq @ x, q_heads), position, theta = theta)"

@@ -20,7 +20,7 @@ FOLDER = Path(lowering.__file__).parent
 # Each part is followed by itself, so what runs them has no meaning of its own.
 HOLD = {p.LayerSwitch, p.LayerLoop}
 # What a Program has beside things.
-BESIDE = {"schedule", "instance", "shares", "rows", "consecutive", "body"}
+BESIDE = {"schedule", "instance", "shares", "of", "phases"}
 
 
 def test_every_op_has_a_row() -> None:

@@ -37,8 +37,8 @@ def test_ops_are_only_added(name: str) -> None:
                 return ()
         return (op,)
 
-    assert traced.body != plain.body
-    assert mapped(traced.body, other) == plain.body
+    assert traced.phase.body != plain.phase.body
+    assert mapped(traced.phase.body, other) == plain.phase.body
     assert {n: b for n, b in traced.buffers.items() if not n.startswith("trace ")} == plain.buffers
     assert (traced.products, traced.rings, traced.arrays) == (plain.products, plain.rings, plain.arrays)
 
@@ -51,7 +51,7 @@ def test_what_is_traced() -> None:
 
     assert kinds[output("step", "x")].shape == traced.buffers["x"].shape
     for part in ("enter", "kda", "mla", "leave", "dense", "moe"):
-        runs = sum(part in parts for parts in traced.layer_parts.values())
+        runs = sum(part in parts for parts in traced.phase.layer_parts.values())
         for name in ("x", "h", "a"):
             assert kinds[output(part, name)].shape == (runs, *traced.buffers[name].shape)
         assert kinds[output(part, "banks")].shape == (runs, *banks.shape)
