@@ -58,7 +58,7 @@ def lanes(made: Prediction) -> tuple[Lane, ...]:
     sent = [Event(m.start, m.stop, m.where.what, m.where, m.where.place, about=f"phase {m.phase + 1}")
             for m in trace.messages]  # fmt: skip
     return (
-        Lane("HBM", "hbm", "HBM", tuple(busy(trace.transfers, made.machine.hbm_latency.value))),
+        Lane("HBM", "hbm", "HBM", tuple(busy(trace.transfers, made.target.memory.hbm_latency.value))),
         *_slots(made.program, trace.transfers),
         Lane("MXU", "mxu", "core", tuple(spans["mxu"])),
         Lane("VPU", "vpu", "core", tuple(spans["vpu"])),

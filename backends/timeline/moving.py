@@ -117,7 +117,7 @@ def attend(op: p.Attend, state: State) -> Iterator[Action]:
         state.begin("tiles")
         for cache in ring.caches:
             yield Await(state.where("cache"), (cache, layer, i), "cache")
-        yield state.run(costs.attend_tile(op, state.program, state.machine), "attend", "mxu")
+        yield state.run(costs.attend_tile(op, state.program, state.target), "attend", "mxu")
         if i + ring.slots < total:
             yield from _start_tile(ring, i + ring.slots, state)
     state.loop = ""

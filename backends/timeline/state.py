@@ -9,9 +9,9 @@ from attrs import define, field
 
 from ...dsl.program import ir as p
 from ...dsl.program.ir.walk import Path, Placed
+from ...dsl.targets.target import Target
 from .actions import Run, Where
 from .counted import Group, always, group
-from .machine_model import Machine
 
 
 @define
@@ -26,7 +26,7 @@ class State:
     """
 
     program: p.Program
-    machine: Machine
+    target: Target
     position: int
     at: Placed = field(init=False)
     place: str = "step"
@@ -59,7 +59,7 @@ class State:
         """How long they take; so many `times` in a step's course at once."""
         key = group(self.place, self.loop, self.always)
         self.spent[key] += bundles * times
-        return bundles * self.factors.get(key, 1.0) / self.machine.clock.value
+        return bundles * self.factors.get(key, 1.0) / self.target.compute.clock.value
 
     def begin(self, loop: str) -> None:
         """An iteration of a loop."""

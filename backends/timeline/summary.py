@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from attrs import evolve, frozen
 
 from ...dsl.program import ir as p
+from ...dsl.targets.target import Target
 from ..pallas.cycles.bundles import Bundles
 from .actions import Action, Await, Collect
 from .counted import Counted
-from .machine_model import Machine, machine
 from .simulate import Span, Trace, simulate
 from .unroll import count, unroll
 
@@ -74,7 +74,7 @@ class Prediction:
     """
 
     program: p.Program
-    machine: Machine
+    target: Target
     position: int
     step: float
     floor: float
@@ -104,17 +104,18 @@ def predict(
 
     `bundles` are those that were counted of the Program's kernel, if they were.
     """
-    made = machine(program.schedule.target)
+    target = program.schedule.target
     most = program.schedule.context - 1
     at = most if position is None else min(position, most)
-    counts = count(program, made, at, bundles) if bundles is not None else ()
-    actions = list(unroll(program, made, at, counts))
-    trace = simulate(actions, made)
+    counts = count(program, target, at, bundles) if bundles is not None else ()
+    actions = list(unroll(program, target, at, counts))
+    trace = simulate(actions, target)
     stalls = _stalls(trace)
     if savings:
-        stalls = [_tried(stall, actions, trace, made) if i < _MOST else stall for i, stall in enumerate(stalls)]
+        stalls = [_tried(stall, actions, trace, target) if i < _MOST else stall for i, stall in enumerate(stalls)]
         stalls.sort(key=lambda stall: -(stall.saves or 0.0))
-    return Prediction(program, made, at, trace.step, trace.bytes / made.hbm_rate.value, trace.bytes, trace.busy,
+    floor = trace.bytes / target.memory.hbm_rate.value
+    return Prediction(program, target, at, trace.step, floor, trace.bytes, trace.busy,
                       _parts(program, trace), _layers(program, trace), tuple(stalls), trace, counts)  # fmt: skip
 
 
@@ -166,7 +167,7 @@ def _stalls(trace: Trace) -> list[Stall]:
     return sorted(stalls, key=lambda stall: (-stall.idle, -stall.seconds))
 
 
-def _tried(stall: Stall, actions: list[Action], trace: Trace, made: Machine) -> Stall:
+def _tried(stall: Stall, actions: list[Action], trace: Trace, made: Target) -> Stall:
     """A tape's tiles cannot come earlier than HBM brings them, nor states move before the step is over."""
     if stall.kind in ("tape", "commit"):
         return stall

@@ -12,7 +12,6 @@ from ...dsl.program import ir as p
 from ...dsl.program.analysis.capacity import lower_fitting
 from ...dsl.program.verify.prove import prove
 from ...dsl.schedule.ir import Schedule
-from .machine_model import machine
 from .moves import Move, choices, fitting
 from .simulate import simulate
 from .unroll import unroll
@@ -95,7 +94,7 @@ def steps(programs: Mapping[int, p.Program], rows: tuple[int, ...], position: in
     """Predicted seconds by rows."""
     found = {}
     for n in rows:
-        made = machine(programs[n].schedule.target)
+        made = programs[n].schedule.target
         found[n] = simulate(unroll(programs[n], made, position), made, keep=False).step
     return found
 

@@ -11,27 +11,27 @@ from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
 from ...dsl.program.ir.scratch import collective
 from ...dsl.program.ir.walk import Placed, trees
+from ...dsl.targets.target import Target
 from ...dsl.targets.targets import BYTES
 from ..pallas.cycles.bundles import Bundles
 from . import costs, moving
 from .actions import Action, Await, Collect, Issue, Post
 from .counted import Counted, compared
 from .links import phases
-from .machine_model import Machine
 from .state import State
 
 
-def unroll(program: p.Program, machine: Machine, position: int, counts: Sequence[Counted] = ()) -> Iterator[Action]:
+def unroll(program: p.Program, target: Target, position: int, counts: Sequence[Counted] = ()) -> Iterator[Action]:
     """Every action of a step, with `position` earlier tokens in each row's caches.
 
     Places of `counts` take the bundles that were counted, spread over what they do as it is estimated by op.
     """
-    yield from _all(State(program, machine, position, factors={(x.place, x.loop): x.factor for x in counts}))
+    yield from _all(State(program, target, position, factors={(x.place, x.loop): x.factor for x in counts}))
 
 
-def count(program: p.Program, machine: Machine, position: int, found: Bundles) -> tuple[Counted, ...]:
+def count(program: p.Program, target: Target, position: int, found: Bundles) -> tuple[Counted, ...]:
     """What was counted of each place, beside its estimate."""
-    state = State(program, machine, position)
+    state = State(program, target, position)
     for _ in _all(state):
         pass
     return compared(program, found, state.spent, state.rounds)
@@ -80,7 +80,7 @@ def _switch(op: p.LayerSwitch, state: State) -> Iterator[Action]:
 def _send(op: p.Send, state: State) -> Iterator[Action]:
     program, exchange = state.program, state.program.exchanges[op.exchange]
     yield state.run(costs.send(collective(program, exchange)), f"send {exchange.name}")
-    yield Post(state.where(exchange.name), exchange.name, phases(program, exchange, state.machine))
+    yield Post(state.where(exchange.name), exchange.name, phases(program, exchange, state.target))
 
 
 def _receive(op: p.Receive, state: State) -> Iterator[Action]:
@@ -92,12 +92,12 @@ def _receive(op: p.Receive, state: State) -> Iterator[Action]:
 
 def _dot(op: p.Dot, state: State) -> Iterator[Action]:
     product = state.program.products[op.product]
-    yield state.run(costs.dot(product, op.run, state.program.rows, state.machine), product.name, "mxu")
+    yield state.run(costs.dot(product, op.run, state.program.rows, state.target), product.name, "mxu")
 
 
 def _expert_dot(op: p.ExpertDot, state: State) -> Iterator[Action]:
     bank = state.program.banks[op.bank]
-    bundles = costs.chosen_dot(bank, op.product, state.program, state.machine)
+    bundles = costs.chosen_dot(bank, op.product, state.program, state.target)
     yield state.run(bundles, f"experts of {bank.part}", "mxu")
 
 
@@ -129,7 +129,7 @@ def _argmax(op: p.Argmax, state: State) -> Iterator[Action]:
     yield state.run(costs.greedy(state.program, op.logits), "argmax")
     if op.exchange is not None:
         exchange = state.program.exchanges[op.exchange]
-        yield Post(state.where("ids"), "ids", phases(state.program, exchange, state.machine))
+        yield Post(state.where("ids"), "ids", phases(state.program, exchange, state.target))
         yield Collect(state.where("ids"), "ids", state.seconds(costs.ARGMAX_OF_CORES))
 
 

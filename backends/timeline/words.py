@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ...dsl.program.print.text import table
+from ...dsl.targets.target import Figure, Target
 from .counted import Counted
-from .machine_model import sources
 from .summary import Prediction, Share, Stall
 
 _MOST = 12
@@ -16,14 +17,24 @@ KINDS = {"tape": "the tape", "copy": "a copy", "cache": "a cache's tiles", "expe
 LOOPS = {"tiles": "a cache's tile", "experts": "an expert"}
 
 
+# Figures of a target on which no time rests.
+_OTHERS = frozenset({"chips", "hbm", "vmem", "smem", "bf16_rate"})
+
+
+def sources(target: Target) -> Iterator[tuple[str, Figure]]:
+    """The figures that a prediction rests on, by name."""
+    return (each for each in target.figures() if each[0] not in _OTHERS)
+
+
 def words(made: Prediction) -> str:
     """The whole text, which ends without a newline; all times are predicted."""
     program = made.program
     head = f"`{program.schedule.name}` of `{program.schedule.model.name}`, {program.of.words}"
+    rate = made.target.memory.hbm_rate.value
     lines = [
         f"{head} at position {made.position}: {made.step * 1e3:.3f} ms a step, predicted; compute {made.compute}",
-        f"  {made.bytes / 1e9:.3f} GB take {made.floor * 1e3:.3f} ms at {made.machine.hbm_rate.value / 1e12:.3g} TB/s: "
-        f"{made.used:.1%} used; HBM is idle for {(made.step - made.busy) * 1e3:.3f} ms",
+        f"  {made.bytes / 1e9:.3f} GB take {made.floor * 1e3:.3f} ms at {rate / 1e12:.3g} TB/s: {made.used:.1%} used; "
+        f"HBM is idle for {(made.step - made.busy) * 1e3:.3f} ms",
         "",
         "layers by kind, us each",
         *_shares(made.layers, False),
@@ -125,5 +136,7 @@ def record(made: Prediction, figures: bool = True) -> dict[str, Any]:
         "suggestions": suggestions(made),
     }  # fmt: skip
     if figures:
-        found["figures"] = [{"name": n, "value": v, "source": s} for n, v, s in sources(made.machine)]
+        found["figures"] = [
+            {"name": name, "value": each.value, "source": each.source} for name, each in sources(made.target)
+        ]
     return found

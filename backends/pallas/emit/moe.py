@@ -97,4 +97,4 @@ def expert_dot(op: p.ExpertDot, core: Core) -> None:
 
 def _has_float4(core: Core) -> bool:
     """Whether the target has a type of four bits that its matrix units take."""
-    return core.program.schedule.target.name == "tpu7x"
+    return core.program.schedule.target.features.float4

@@ -94,12 +94,12 @@ class Bill:
 
 def bill(program: p.Program) -> Bill:
     """What one core's step holds."""
-    target = program.schedule.target
+    has = program.schedule.target.memory
     spilled = Line(TEMPORARIES, temporaries(program), "registers that do not hold all values: an upper estimate")
     vmem = [*_buffers(program), *_rings(program), *_exchanges(program), _columns(program), spilled]
     return Bill(program.rows, _sorted(vmem), _sorted(_passing(program)), _sorted(_smem(program)),
-                tuple(_semaphores(program)), _sorted(_hbm(program)), int(target.vmem.value), int(target.smem.value),
-                int(target.hbm.value), consecutive=program.consecutive)  # fmt: skip
+                tuple(_semaphores(program)), _sorted(_hbm(program)), int(has.vmem.value), int(has.smem.value),
+                int(has.hbm.value), consecutive=program.consecutive)  # fmt: skip
 
 
 def _sorted(lines: list[Line]) -> tuple[Line, ...]:

@@ -20,6 +20,7 @@ from math import prod
 from ...model import ir as m
 from ...model.expressions import walk as nodes
 from ...records import frozen
+from ...targets.target import Spills
 from .. import ir as p
 from ..ir.scratch import rooms
 from ..ir.walk import Placed, trees, walk
@@ -35,39 +36,9 @@ _ONE_ROW = 0.3  # of what values of several rows spill
 _SEEN = 48  # registers of running softmaxes that are as bad as any number of them
 
 
-@frozen
-class Spills:
-    """Registers that a target spills: in any kernel; in a region, of a product of bf16 and f32.
-
-    `tile`, `heads` and `state` are for each register that a tile of the keys, what heads have seen of it, and the
-    states of all heads of the delta rule fill; `route` for each row that chooses experts; `value` for each register of
-    a statement's largest value above `kept`.
-    """
-
-    always: float
-    bf16: float
-    f32: float
-    tile: float
-    heads: float
-    state: float
-    route: float
-    value: float
-    kept: int
-
-
-# f32 on v7x: 19 kernels spilled at most 56 registers for a product in a region. It counts as two fifths more, as one of
-# 35 others was below with a quarter more.
-_BY_TARGET = {
-    "v5e": Spills(65, 10, 45, 0.3, 1.5, 1.2, 3, 1.6, 40),
-    "v5p": Spills(65, 10, 45, 0.3, 1.5, 1.2, 3, 1.6, 40),
-    "v6e": Spills(70, 50, 50, 0.3, 2.5, 1.2, 3, 1.9, 40),
-    "tpu7x": Spills(55, 55, 80, 0.2, 3.5, 1.4, 4, 1.6, 44),
-}
-
-
 def temporaries(program: p.Program) -> int:
     """Bytes, at least what the compiler takes."""
-    spills = _BY_TARGET[program.schedule.target.name]
+    spills = program.schedule.target.spills
     products, values, others = reduce(_Region.beside, (_region(x, program, spills) for x in trees(program))).path
     computed = (each.op for each in walk(program) if isinstance(each.op, p.Compute))
     values = min(values, _LEVELS * max((_of_values(op, program, spills) for op in computed), default=0.0))

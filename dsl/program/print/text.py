@@ -69,7 +69,7 @@ def _numerics(program: p.Program) -> list[str]:
 
 def _moved(program: p.Program, lines: tuple[Moved, ...]) -> list[str]:
     total = sum(line.bytes for line in lines)
-    rate = program.schedule.target.hbm_rate.value
+    rate = program.schedule.target.memory.hbm_rate.value
     rows = [(x.name, number(x.bytes), f"{100 * x.bytes / total:.2f} %") for x in lines]
     least = f"{total / rate * 1e3:.3f} ms at {rate / 1e12:.3g} TB/s, predicted"
     return [*table([*rows, ("total", number(total), least)], right=(1,))]

@@ -17,9 +17,6 @@ from .terms import Term, Terms
 
 type Options = tuple[tuple[str, Any], ...]
 
-# Ops of one number after the other, for which it makes no difference which columns a core has.
-EACH = frozenset({"pow", "max", "min", "exp", "tanh", "sigmoid", "silu", "softplus", "sqrt", "bf16"})
-
 
 @define
 class Flow:
@@ -151,7 +148,7 @@ class Flow:
         self.along(node)
         helds = [self.evaluate(arg) for arg in node.args]
         cut = None
-        if node.op in EACH:
+        if row.elementwise:  # whichever columns a core has
             cut = joined(
                 ((held, not arg.type.shape) for held, arg in zip(helds, node.args, strict=True)), f"`{node.op}`"
             )
