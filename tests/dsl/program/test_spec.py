@@ -11,6 +11,7 @@ from mks.dsl.model import ops as registry
 from mks.dsl.program import ir as p
 from mks.dsl.program import lower as lowering
 from mks.dsl.program.ir import lowered_ops
+from mks.dsl.program.ir.op_labels import LABELS
 from mks.dsl.program.ir.spec import OPS
 from mks.dsl.program.ir.spec_resources import RESOURCES
 from mks.dsl.program.verify.computed_ops import MAKES
@@ -24,10 +25,11 @@ BESIDE = {"schedule", "instance", "shares", "of", "phases"}
 
 
 def test_every_op_has_a_row() -> None:
-    """What it touches, and what it makes of that."""
+    """What it touches, what it is about, and what it makes of what it reads."""
     ops = set(p.Op.__value__.__args__)
 
     assert set(OPS) == ops
+    assert set(LABELS) == ops
     assert set(MAKES) == ops - HOLD
 
 
