@@ -10,7 +10,7 @@ from ...dsl.model import ir as m
 from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
 from ...dsl.program.ir.scratch import collective
-from ...dsl.program.ir.walk import Placed, trees
+from ...dsl.program.ir.walk import Placed, tree
 from ...dsl.targets.target import Target
 from ...dsl.targets.targets import BYTES
 from ..pallas.cycles.bundles import Bundles
@@ -43,8 +43,7 @@ def _all(state: State) -> Iterator[Action]:
         state.tapes[ring] = [
             (name, rows) for name, _ in program.transfers(ring) for rows in program.products[name].tiling.transfers
         ]
-    for ops in trees(program):
-        yield from _ops(ops, state)
+    yield from _ops(tree(program), state)
     yield from moving.commit(state)
 
 

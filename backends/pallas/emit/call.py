@@ -17,7 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 from ....dsl.program import ir as p
 from ....dsl.program.analysis.traffic import read_arrays
 from ....dsl.program.ir.scratch import collective, exchange_set
-from ....dsl.program.ir.walk import trees
+from ....dsl.program.ir.walk import tree
 from ...reference.rounding import DTYPES
 from ..collectives import collectives
 from ..collectives.peers import Cores, collective_id
@@ -135,9 +135,7 @@ def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: 
             by_name[name] = next(names) if not isinstance(shapes, tuple) else [next(names) for _ in shapes]
         counters: dict[str, tuple[Any, ...]] = dict.fromkeys(program.rings, (0, 0, 0))
         counters |= {exchange_set(e): (0,) for e in program.exchanges.values()}
-        core = Core(program, by_name, given, counters, cores, layer=0)
-        for ops in trees(program):
-            emit(ops, core)
+        emit(tree(program), Core(program, by_name, given, counters, cores, layer=0))
 
     flat = [shape for shapes in scratch.values() for shape in (shapes if isinstance(shapes, tuple) else (shapes,))]
     space = lambda kind, many: [pl.BlockSpec(memory_space=kind)] * len(many)  # noqa: E731

@@ -23,7 +23,7 @@ from ...records import frozen
 from ...targets.target import Spills
 from .. import ir as p
 from ..ir.scratch import rooms
-from ..ir.walk import Placed, trees, walk
+from ..ir.walk import Placed, tree, walk
 from ..lower.attention import ATTENDED
 
 REGISTER = 4096
@@ -39,7 +39,7 @@ _SEEN = 48  # registers of running softmaxes that are as bad as any number of th
 def temporaries(program: p.Program) -> int:
     """Bytes, at least what the compiler takes."""
     spills = program.schedule.target.spills
-    products, values, others = reduce(_Region.beside, (_region(x, program, spills) for x in trees(program))).path
+    products, values, others = _region(tree(program), program, spills).path
     computed = (each.op for each in walk(program) if isinstance(each.op, p.Compute))
     values = min(values, _LEVELS * max((_of_values(op, program, spills) for op in computed), default=0.0))
     return round(spills.always + products + values + others) * REGISTER

@@ -1,7 +1,7 @@
 """One walk over a Program: each op with the path that names it, its place, and how often a call runs it.
 
 `children` says for every op which ops it holds, and nobody else asks for an op's class to find them. What follows a
-Program in its own way, as an emitter or a simulation does, follows `trees`; what asks about all ops reads `walk`.
+Program in its own way, as an emitter or a simulation does, follows `tree`; what asks about all ops reads `walk`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .phases import Phase
 from .program import Program
 
 # Where an op stands: the number of its phase, its number in the phase's body, then its number in each body on the way
-# to it. Inside an op that holds several bodies, the number of the body comes first. No two ops have the same path.
+# to it. An op that holds several bodies has the number of the body before that of the op. No two have the same path.
 type Path = tuple[int, ...]
 
 
@@ -69,27 +69,32 @@ class Placed:
         return tuple(each for body in self.bodies for each in body)
 
 
-def trees(program: Program) -> tuple[tuple[Placed, ...], ...]:
-    """Each phase's ops in order, with those that they hold."""
+def tree(program: Program) -> tuple[Placed, ...]:
+    """A Program's ops in order, phase after phase, with those that they hold."""
+    return tuple(each for ops in phases(program) for each in ops)
+
+
+def phases(program: Program) -> tuple[tuple[Placed, ...], ...]:
+    """The ops of each phase in order, with those that they hold."""
     return tuple(_placed(program, phase.body, (i,), phase.place, 1) for i, phase in enumerate(program.phases))
 
 
 def walk(program: Program) -> Iterator[Placed]:
-    """All ops, phase after phase, each before those that it holds."""
-    for ops in trees(program):
-        yield from _flat(ops)
+    """All ops, each before those that it holds."""
+    return flat(tree(program))
+
+
+def flat(ops: tuple[Placed, ...]) -> Iterator[Placed]:
+    """Ops and all that they hold."""
+    for each in ops:
+        yield each
+        yield from flat(each.inside)
 
 
 def executed(program: Program) -> Iterator[Placed]:
     """Each op as often as a call runs it, in that order: layer by layer; what is done with an expert, once."""
-    for phase, ops in zip(program.phases, trees(program), strict=True):
+    for phase, ops in zip(program.phases, phases(program), strict=True):
         yield from _executed(ops, phase, ())
-
-
-def _flat(ops: tuple[Placed, ...]) -> Iterator[Placed]:
-    for each in ops:
-        yield each
-        yield from _flat(each.inside)
 
 
 def _placed(program: Program, ops: tuple[Op, ...], path: Path, place: str, trips: int) -> tuple[Placed, ...]:

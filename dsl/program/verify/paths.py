@@ -16,7 +16,7 @@ from attrs import Factory
 from ...model.facts import STEP
 from ...records import define, frozen
 from .. import ir as p
-from ..ir.walk import Path, Placed, children, trees
+from ..ir.walk import Path, Placed, children, tree
 
 type Parts = tuple[str, ...]
 type Items = tuple[Placed | Loop, ...]
@@ -110,13 +110,18 @@ class Automaton[State: Hashable]:
 def track(program: p.Program, touches: Callable[[Placed], bool]) -> Track:
     """The ops that touch a resource, of which `touches` says so."""
     parts: dict[str, Items] = {}
-    (ops,) = trees(program)
-    loop = next((i for i, at in enumerate(ops) if isinstance(at.op, p.LayerLoop)), None)
-    for switch in ops[loop].inside if loop is not None else ():
-        bodies = zip(children(switch.op), switch.bodies, strict=True)
-        parts |= {body.place: _items(inner, touches) for body, inner in bodies if body.place is not None}
-    around = ((), ops) if loop is None else (ops[:loop], ops[loop + 1 :])
-    return Track(_items(around[0], touches), parts, _items(around[1], touches))
+    around: tuple[list[Placed], list[Placed]] = ([], [])
+    after = False
+    for at in tree(program):
+        if isinstance(at.op, p.LayerLoop):
+            after = True
+            for switch in at.inside:
+                bodies = zip(children(switch.op), switch.bodies, strict=True)
+                parts |= {body.place or STEP: _items(ops, touches) for body, ops in bodies}
+        else:
+            around[after].append(at)
+    before, rest = (_items(ops, touches) for ops in around)
+    return Track(before, parts, rest)
 
 
 def _items(ops: Iterable[Placed], touches: Callable[[Placed], bool]) -> Items:

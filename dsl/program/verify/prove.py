@@ -34,7 +34,7 @@ from ...diagnostics import Diagnostic, ordered
 from ...model.facts import STEP
 from .. import ir as p
 from ..ir.scratch import exchange_set
-from ..ir.walk import Placed, trees, walk
+from ..ir.walk import Placed, tree, walk
 from .buffers import shared, values_machine
 from .collectives import (
     bank_machine,
@@ -137,7 +137,7 @@ def _orders(program: p.Program, ops: tuple[Placed, ...], touched: Touched) -> It
 
 def _form(program: p.Program) -> Iterator[Fault]:
     """One loop over the layers, which runs what the layer table says: the order of the tapes."""
-    loops = [at for ops in trees(program) for at in ops if isinstance(at.op, p.LayerLoop)]
+    loops = [at for at in tree(program) if isinstance(at.op, p.LayerLoop)]
     right = {at.path for loop in loops for at in (loop, *loop.inside)}
     found = [at.op for at in loops]
     inner = [at.op for at in walk(program) if isinstance(at.op, p.LayerSwitch | p.LayerLoop) and at.path not in right]
