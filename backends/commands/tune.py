@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from ...dsl.commands.argtypes import count, natural
-from ...dsl.commands.check import given, none_chosen, parsed, resolved
+from ...dsl.commands.check import add_definition, given, none_chosen, parsed, resolved
 from ...dsl.diagnostics import Diagnostic, MksError, ordered
 from ...dsl.frontend import Definition, check_source
 from ...dsl.model.instance import Instance
@@ -37,15 +37,7 @@ exit status: 0 fine, 1 errors, 2 wrong usage
 
 def main(argv: list[str]) -> int:
     """Search for a faster schedule, by predicted times."""
-    parser = argparse.ArgumentParser(
-        "mks tune", description=ABOUT, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--rows", metavar="N", type=count, help="only for so many sequences; all numbers must fit still"
-    )
-    parser.add_argument("--position", metavar="N", type=natural, help="each row's earlier tokens; at most what the "
-                        "context has room for, which is the default")  # fmt: skip
-    args = parsed(parser, argv)
+    args = parsed(make_parser(), argv)
     found: list[Diagnostic] = []
     said = _tuned(args, found)
     found = list(ordered(found))
@@ -55,6 +47,19 @@ def main(argv: list[str]) -> int:
     else:
         print("\n\n".join(each["text"] for each in said), end="\n" * bool(said))
     return int(any(d.severity == "error" for d in found))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        "mks tune", description=ABOUT, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rows", metavar="N", type=count, help="only for so many sequences; all numbers must fit still"
+    )
+    parser.add_argument("--position", metavar="N", type=natural, help="each row's earlier tokens; at most what the "
+                        "context has room for, which is the default")  # fmt: skip
+    return add_definition(parser)
 
 
 def _tuned(args: argparse.Namespace, found: list[Diagnostic]) -> list[dict[str, Any]]:

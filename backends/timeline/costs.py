@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from math import prod
 
+from ...dsl.collectives.collective import CollectivePlan
 from ...dsl.model import ir as m
 from ...dsl.model import ops as registry
 from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
 from ...dsl.program.analysis.traffic import chosen_once
-from ...dsl.program.layout.collective_plan import CollectivePlan
 from ...dsl.program.layout.expert_layout import ExpertProduct
 from ...dsl.program.layout.tiling import ROW_BYTES
 from ...dsl.targets.target import TILE, Target
@@ -32,7 +32,6 @@ _ATTEND, _ATTEND_ROW = 60.0, 30.0
 _ATTENDED = 256 * LANES  # numbers of a block of keys or values
 _EIGHT_HEADS = 36.0  # bundles of a tile of latents for each further eight heads of queries
 _LATENTS = 256 * (512 + 512 + LANES)  # numbers of such a tile: latents as keys and as values, common channels
-_HOME, _MERGED = 1.25, 1.0  # bundles for each register of a softmax: on its way to its core, and with the others
 
 
 def registers(shape: tuple[int, ...]) -> int:
@@ -147,15 +146,13 @@ def attend_row(program: p.Program) -> float:
 
 def send(made: CollectivePlan, phase: int = 0) -> float:
     """What is sent is stored as it travels, and each message started."""
-    stored = registers((made.rows, made.width)) * (made.cores * _HOME if made.kind == "merge" else 1)
+    stored = registers((made.rows, made.width)) * made.kind.stored(made)
     return 20 + stored + START * made.phases[phase].peers
 
 
 def between(made: CollectivePlan) -> float:
     """Of a phase that has come: its parts are added up or joined, and the next messages started."""
-    if made.kind == "merge":
-        return 30 + registers((made.rows, made.width)) * made.cores * _MERGED
-    return 30 + registers((made.rows, made.width)) / max(1, len(made.phases)) * 2
+    return 30 + registers((made.rows, made.width)) * made.kind.combined(made)
 
 
 def greedy(program: p.Program, logits: str) -> float:

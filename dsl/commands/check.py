@@ -41,6 +41,11 @@ exit status: 0 fine, 1 errors, 2 wrong usage
 
 def main(argv: list[str]) -> int:
     """Check a definition and its schedules."""
+    return check(parsed(make_parser(), argv))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(
         "mks check",
         description="Report all errors of a definition, and for each schedule its memory, traffic and roofline time.",
@@ -49,11 +54,11 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--target", metavar="T", help="only schedules for this target; without one, an unsharded one")
     parser.add_argument("--compile", action="store_true", help="compile each schedule, and show what it takes then")
-    return check(parsed(parser, argv))
+    return add_definition(parser)
 
 
-def parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
-    """Adds what every command takes that looks at a definition's schedules, and parses."""
+def add_definition(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add what every command takes that looks at a definition's schedules; gives the parser back."""
     parser.add_argument(
         "file", metavar="FILE", help="a .mks file, a shipped definition's name, or - for standard input"
     )
@@ -71,6 +76,11 @@ def parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespa
     parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16", help="what the model's bf16 means "
                         "(default: %(default)s)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
+    """Arguments of a parser with `add_definition`."""
     args = parser.parse_args(argv)
     if args.adopt and args.config is None and args.checkpoint is None:
         parser.error("--adopt takes the sizes from --config or --checkpoint; neither is given")

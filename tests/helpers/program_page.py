@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 from helpers.definitions import FOLDER
 
+from mks.dsl.collectives.kinds import table as kinds
 from mks.dsl.frontend import load_definition
 from mks.dsl.model.instantiate import instantiate
 from mks.dsl.program import ir as p
@@ -69,6 +70,10 @@ def generated() -> dict[str, str]:
     found["arrays"] = ", ".join(f"`{kind}`" for kind in sorted(ARRAYS))
     rows = (f"| `{_call(row)}` | {row.summary} |" for row in lowered_ops.table.values())
     found["lowered ops"] = "\n".join(["| op | what it makes |", "|---|---|", *rows])
+    rows = (
+        f"| `{x.name}` | {(type(x).__doc__ or '').splitlines()[0]} | {', '.join(x.wires)} |" for x in kinds.values()
+    )
+    found["collective kinds"] = "\n".join(["| kind | what it does | travels as |", "|---|---|---|", *rows])
     return found
 
 

@@ -1,4 +1,4 @@
-"""docs/program.md agrees with the executable spec: every op and resource has a section, with what the spec says of it."""
+"""docs/program.md agrees with the executable spec: each op and resource has a section with what the spec says of it."""
 
 from __future__ import annotations
 
