@@ -26,7 +26,8 @@ from mks.dsl.program.ir.spec_resources import RESOURCES
 from mks.dsl.program.ir.walk import Placed, walk
 from mks.dsl.program.lower.lower import lower
 
-SAMPLES = (("kimi_k3", False), ("qwen38", True), ("qwen3", False), ("dspark", False))  # the definition, and whether rows are consecutive
+# The definition, and whether rows are consecutive.
+SAMPLES = (("kimi_k3", False), ("qwen38", True), ("qwen3", False), ("dspark", False))
 ROWS = 4
 
 # The table of a Program in which the name of a field of an op is looked up.
