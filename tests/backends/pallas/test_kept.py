@@ -85,5 +85,5 @@ def test_emitters_are_all_that_make_a_kernel() -> None:
         "backends/pallas/emit/emitter.py",
         "backends/pallas/collectives/sums.py",
         "backends/reference/ops/elementwise.py",
-        "dsl/program/layout/collective_plan.py",
+        "dsl/collectives/two_level.py",
     }
