@@ -87,3 +87,9 @@ def test_emitters_are_all_that_make_a_kernel() -> None:
         "backends/reference/ops/elementwise.py",
         "dsl/collectives/two_level.py",
     }
+
+
+def test_a_package_without_its_module() -> None:
+    """What cannot be imported makes no kernel, and hashing goes on."""
+    assert keeping._source("nowhere.at.all") == b""
+    assert b"TestCase" in keeping._source("unittest.case")
