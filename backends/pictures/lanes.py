@@ -55,7 +55,7 @@ def lanes(made: Prediction) -> tuple[Lane, ...]:
              for kind in ("mxu", "vpu")}  # fmt: skip
     waits = [Event(s.start, s.stop, name(s.where), s.where, s.where.place, about=f"waits for {KINDS[s.kind]}")
              for s in trace.spans if s.kind not in spans]  # fmt: skip
-    sent = [Event(m.start, m.stop, m.where.what, m.where, m.where.place, about=f"phase {m.phase + 1}")
+    sent = [Event(m.start, m.stop, m.where.what, m.where, m.where.place, about=f"round {m.number + 1}")
             for m in trace.messages]  # fmt: skip
     return (
         Lane("HBM", "hbm", "HBM", tuple(busy(trace.transfers, made.target.memory.hbm_latency.value))),

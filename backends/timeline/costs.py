@@ -146,14 +146,14 @@ def attend_row(rows: int) -> float:
     return _ATTEND + _ATTEND_ROW * rows
 
 
-def send(made: CollectivePlan, phase: int = 0) -> float:
+def send(made: CollectivePlan, number: int = 0) -> float:
     """What is sent is stored as it travels, and each message started."""
     stored = registers((made.rows, made.width)) * made.kind.stored(made)
-    return 20 + stored + START * made.phases[phase].peers
+    return 20 + stored + START * made.rounds[number].peers
 
 
 def between(made: CollectivePlan) -> float:
-    """Of a phase that has come: its parts are added up or joined, and the next messages started."""
+    """Of a round that has come: its parts are added up or joined, and the next messages started."""
     return 30 + registers((made.rows, made.width)) * made.kind.combined(made)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...records import frozen
-from ..layout.lanes import LANES
+from ...targets.lanes import LANES
 
 type Dims = tuple[int, ...]
 type Rule = Callable[[tuple[Dims, ...], Mapping[str, int]], tuple[Dims, ...]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...collectives.collective import Operation
+from ...targets.lanes import padded
 from .. import ir as p
-from ..layout.lanes import padded
 from .spec_access import Access, How, Where, Wrong, reads, writes
 from .spec_compute import expression
 from .spec_transfers import tiles

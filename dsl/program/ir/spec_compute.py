@@ -8,8 +8,9 @@ from ...collectives.collective import Operation
 from ...model import ir as m
 from ...model import ops as registry
 from ...model.expressions import children
+from ...targets.lanes import LANES, padded
 from .. import ir as p
-from ..layout.lanes import LANES, padded, turned
+from ..layout.lanes import turned
 from ..layout.tiling import WIDTH
 from . import lowered_ops
 from .spec_access import Access, Extents, How, Where, Wrong, reads, writes

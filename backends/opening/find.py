@@ -16,14 +16,11 @@ from ...dsl.text import syntax as s
 from ...models.checkpoint.load import load
 from ...models.demo import default_checkpoint
 from ...models.library import find_definition
-from .terminal import loading
+from .cannot_open import CannotOpen
+from .progress import Loading, silent
 
 if TYPE_CHECKING:
     from ...models.checkpoint.binding import Binding
-
-
-class CannotOpen(Exception):
-    """A model cannot be opened as it was asked for; the text says why, for people."""
 
 
 def find_model(name: str, *, scheduled: bool = True) -> tuple[Definition, Model, list[Diagnostic]]:
@@ -84,7 +81,9 @@ def main_model(definition: Definition, name: str) -> Model:
     return chosen
 
 
-def checkpoint_place(model: str, given: Path | None, found: list[Diagnostic]) -> Path:
+def checkpoint_place(
+    model: str, given: Path | None, found: list[Diagnostic], loading: Loading = silent
+) -> Path:  # fmt: skip
     """The checkpoint that is named, or the model's own, converted if need be; warnings go to `found`."""
     if given is not None:
         return given.expanduser()
