@@ -4,8 +4,7 @@ Out: `Program` and all that it is made of; `walk.walk` gives each op with its pl
 places it reads, writes and fills.
 
 Order of imports: `lowered_ops`, `ops`, `phases`, `resources`, `program`, `walk`, `op_labels`, `scratch`,
-`spec_access`, `spec_transfers`, `spec_arrays`, `spec_compute`, `spec_blocks`, `spec`,
-`spec_resources`.
+`spec_access`, `spec_transfers`, `spec_arrays`, `spec_compute`, `spec_blocks`, `spec`, `spec_resources`.
 """
 
 from .ops import (
