@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from attrs import define
 
 from ...dsl.model import ir as m
+from ...dsl.model.facts import STEP
 from ...dsl.program import ir as p
 from ...dsl.program.ir.walk import walk
 from ...dsl.source import Source, Span
@@ -110,7 +111,7 @@ def _moved(program: p.Program) -> Found:
     vectors = next((x.span for x in program.schedule.prefetches if x.kind == "vectors"), None)
     for copy in program.copies.values():
         state = model.states.get(copy.name.partition(" ")[2])
-        of = model.parts[copy.part] if copy.part else program.phase.step
+        of = model.parts.get(copy.part or "") or program.phase_of(copy.part or STEP).step
         found[copy.name] = state.span if state is not None else vectors or of.span
     for ring in program.caches.values():
         declared = program.buffers[ring.buffers[0]].span

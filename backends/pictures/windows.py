@@ -34,7 +34,7 @@ def hues(program: p.Program) -> dict[str, str]:
 def kinds(program: p.Program) -> list[tuple[tuple[str, ...], list[int]]]:
     """The layers that run the same parts, in order of their first."""
     found: dict[tuple[str, ...], list[int]] = {}
-    for layer, parts in program.phase.layer_parts.items():
+    for layer, parts in (each for phase in program.phases for each in phase.layer_parts.items()):
         found.setdefault(parts, []).append(layer)
     return list(found.items())
 
@@ -58,7 +58,7 @@ def windows(made: Prediction) -> list[Window]:
     for parts, layers in kinds(made.program):
         # Of the middle, where rings are as they will be.
         layer = layers[len(layers) // 2]
-        inside = [event for event in ran if event.where.layer == layer]
+        inside = [event for event in ran if event.where.layer == layer and event.where.place in parts]
         if inside:
             start, stop = inside[0].start, inside[-1].stop
             around = _AROUND * (stop - start)

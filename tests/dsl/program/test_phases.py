@@ -12,6 +12,8 @@ from attrs import evolve
 from helpers.definitions import changed
 from helpers.mutants import mutants, with_body
 
+from mks.backends.pictures.page import page
+from mks.backends.pictures.windows import windows
 from mks.backends.timeline.summary import predict
 from mks.dsl.diagnostics import MksError
 from mks.dsl.frontend import Definition, check_source, load_definition
@@ -181,6 +183,16 @@ def test_time_is_predicted_of_all_phases() -> None:
     assert {share.name for share in found.parts} == {"context", "remember", "draft", "attention", "mlp"}
     assert sum(share.seconds for share in found.parts) == pytest.approx(found.step)
     assert {share.name: share.runs for share in found.layers} == {"remember": 5, "attention, mlp": 5}
+
+
+def test_pictures_show_layers_of_all_phases() -> None:
+    """A window for each kind of layer, whichever phase runs it."""
+    found = predict(spark(), savings=False)
+
+    assert [(window.name, window.runs) for window in windows(found)] == [
+        ("layer 2: remember", 5), ("layer 2: attention, mlp", 5)]  # fmt: skip
+    said = page(found)
+    assert [place for place in ("context", "remember", "draft") if place not in said] == []
 
 
 def test_a_phase_is_a_part_of_what_a_program_is() -> None:
