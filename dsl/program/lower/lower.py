@@ -7,6 +7,7 @@ from ...model.instance import Instance
 from ...schedule.ir import Pass, Schedule
 from ...schedule.shares import Shares
 from .. import ir as p
+from ..ir.walk import walk
 from .build import Build, cannot, make_rings
 from .phase import body_of, end_of, lower_step
 from .traced import trace
@@ -39,9 +40,20 @@ def lower(schedule: Schedule, instance: Instance, rows: int, plain: frozenset[st
     bodies = [body_of(each, begin if each is made[0] else [], end) for each, end in zip(made, ends, strict=True)]
     phases = tuple(p.Phase(build.step, build.rows, build.consecutive, build.layer_parts, body)
                    for build, body in zip((each.build for each in made), bodies, strict=True))  # fmt: skip
-    return p.Program(schedule, instance, shares, of, phases, common.buffers, common.views, common.rings,
+    program = p.Program(schedule, instance, shares, of, phases, common.buffers, common.views, common.rings,
                      common.products, common.copies, common.caches, common.banks, common.exchanges, common.turns,
                      common.scalars, common.arrays, common.outputs)  # fmt: skip
+    if len(phases) > 1:
+        _ends_together(program)
+    return program
+
+
+def _ends_together(program: p.Program) -> None:
+    """The last collective shows that all cores have entered: it must be over all of them."""
+    talk = (p.Send, p.Argmax, p.ArgmaxValue)
+    said = [at.op.exchange for at in walk(program) if isinstance(at.op, talk) and at.op.exchange is not None]
+    if said and set(program.exchanges[said[-1]].axes) != set(program.schedule.over_all):
+        raise cannot(f"end a call with `{said[-1]}`, which is not over all cores", program.exchanges[said[-1]].span)
 
 
 def _steps(instance: Instance, of: Pass) -> list[Step]:

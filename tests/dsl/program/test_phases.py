@@ -225,15 +225,19 @@ CHAIN = """  part chain {
 """
 
 
-def chained(*edits: tuple[str, str]) -> Definition:
-    """The drafter with a loop over rows inside of a part, which its layers run."""
+def edited(*edits: tuple[str, str]) -> Definition:
+    """The drafter with other words in its text."""
     text = (DATA / "drafter.mks").read_text("utf-8")
-    edits = (("  part remember {", CHAIN + "  part remember {"),
-             ("layers { attention }", "layers {\n attention\n chain\n }"), *edits)  # fmt: skip
     for old, new in edits:
         assert old in text
         text = text.replace(old, new, 1)
     return check_source(Source("drafter.mks", text))
+
+
+def chained(*edits: tuple[str, str]) -> Definition:
+    """The drafter with a loop over rows inside of a part, which its layers run."""
+    runs = ("layers { attention }", "layers {\n attention\n chain\n }")
+    return edited(("  part remember {", CHAIN + "  part remember {"), runs, *edits)
 
 
 def test_a_part_loops_over_rows() -> None:
@@ -269,3 +273,12 @@ def test_loops_that_no_program_does_yet(old: str, new: str) -> None:
     """Over some rows; and of what goes from row to row all rows."""
     with pytest.raises(MksError, match="E901"):
         lowered(chained((old, new)), "alone")
+
+
+def test_the_last_collective_is_over_all_cores() -> None:
+    """Or else a core could leave while another has not entered: refused at what is summed last."""
+    mesh = (("  mesh tp = 4\n  shard tp : heads (repeat), vocab\n",
+             "  mesh ep = 2, tp = 2\n  shard tp : heads\n"),)  # fmt: skip
+    with pytest.raises(MksError, match="E901") as refused:
+        lowered(edited(*mesh), "four")
+    assert "over all cores" in refused.value.diagnostics[0].message
