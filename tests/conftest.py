@@ -32,6 +32,9 @@ FAST = (
     "tests/server/test_api.py",
     "tests/server/test_engine.py",
     "tests/server/test_faults.py",
+    "tests/test_docs.py",
+    "tests/test_habits.py",
+    "tests/test_imports.py",
 )
 NOT_FAST = (
     "tests/dsl/lsp",
