@@ -104,7 +104,7 @@ def _mix(node: m.Call, shape: tuple[int, ...], program: p.Program, layer: int | 
     if isinstance(banks, m.Slice):
         count = program.instance.number(banks.stop, layer)
     elif isinstance(banks, m.StateRef):
-        count = program.buffers[banks.name].shape[0]
+        count = program.buffers[p.ModelBufferRef(banks.name)].shape[0]
     row = (-(-shape[-1] // LANES), LANES) if program.rows == 1 else (program.rows, *shape)
     return _MIXED * registers(row) + count * (_BANK + _BANK_REGISTER * registers(row))
 
@@ -155,6 +155,6 @@ def between(made: CollectivePlan) -> float:
     return 30 + registers((made.rows, made.width)) * made.kind.combined(made)
 
 
-def greedy(program: p.Program, logits: str) -> float:
+def greedy(program: p.Program, logits: p.ValueRef) -> float:
     """The largest of the logits, and its id."""
     return 150 + 1.5 * registers(program.buffers[program.views[logits].buffer].shape)

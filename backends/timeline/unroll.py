@@ -15,7 +15,7 @@ from ...dsl.targets.target import Target
 from ...dsl.targets.targets import BYTES
 from ..pallas.cycles.bundles import Bundles
 from . import costs, moving
-from .actions import Action, Await, Collect, Issue, Post
+from .actions import Action, Await, Collect, ExpertsRef, Issue, Post, Verb, Work
 from .counted import Counted, compared
 from .links import rounds
 from .state import State
@@ -71,14 +71,14 @@ def _switch(op: p.LayerSwitch, state: State) -> Iterator[Action]:
     for (part, _), body in zip(op.bodies, bodies, strict=True):
         if part in parts:
             state.place = part
-            yield state.run(costs.BRANCH, "choice")
+            yield state.run(costs.BRANCH, Work.CHOICE)
             yield from _ops(body, state)
             state.index[part] = state.index.get(part, 0) + 1
 
 
 def _send(op: p.Send, state: State) -> Iterator[Action]:
     program, exchange = state.program, state.program.exchanges[op.exchange]
-    yield state.run(costs.send(collective(program, exchange)), f"send {exchange.name}")
+    yield state.run(costs.send(collective(program, exchange)), exchange.name, verb=Verb.SEND)
     yield Post(state.where(exchange.name), exchange.name, rounds(program, exchange, state.target))
 
 
@@ -97,7 +97,7 @@ def _dot(op: p.Dot, state: State) -> Iterator[Action]:
 def _expert_dot(op: p.ExpertDot, state: State) -> Iterator[Action]:
     bank = state.program.banks[op.bank]
     bundles = costs.chosen_dot(bank, op.product, state.program, state.target)
-    yield state.run(bundles, f"experts of {bank.part}", "mxu")
+    yield state.run(bundles, ExpertsRef(bank.part), "mxu")
 
 
 def _compute(op: p.Compute, state: State) -> Iterator[Action]:
@@ -121,15 +121,15 @@ def _computed(op: p.Compute | p.Put, state: State) -> float:
 
 
 def _rope_tables(op: p.RopeTables, state: State) -> Iterator[Action]:
-    yield state.run(costs.ROPE_TABLES, "turns")
+    yield state.run(costs.ROPE_TABLES, Work.ROPE_TABLES)
 
 
 def _argmax(op: p.Argmax, state: State) -> Iterator[Action]:
-    yield state.run(costs.greedy(state.program, op.logits), "argmax")
+    yield state.run(costs.greedy(state.program, op.logits), Work.ARGMAX)
     if op.exchange is not None:
         exchange = state.program.exchanges[op.exchange]
-        yield Post(state.where("ids"), "ids", rounds(state.program, exchange, state.target))
-        yield Collect(state.where("ids"), "ids", state.seconds(costs.ARGMAX_OF_CORES))
+        yield Post(state.where(exchange.name), exchange.name, rounds(state.program, exchange, state.target))
+        yield Collect(state.where(exchange.name), exchange.name, state.seconds(costs.ARGMAX_OF_CORES))
 
 
 def _emit(op: p.Emit, state: State) -> Iterator[Action]:

@@ -8,6 +8,8 @@ from ...model import ir as m
 from ...model.instance import Instance
 from ...records import frozen
 from ...source import Span
+from .array_refs import ArrayRef, EntryRef, TableRef
+from .refs import BufferRef, CacheRingRef, CollectiveRef, ExpertPoolRef, ModelBufferRef, ProductRef, RingRef, ValueRef
 
 
 @frozen
@@ -19,7 +21,7 @@ class Barrier:
 class Start:
     """The next `count` transfers of a ring's tape set out, each into the slot after the last."""
 
-    ring: str
+    ring: RingRef
     count: int
 
 
@@ -27,7 +29,7 @@ class Start:
 class Wait:
     """The ring's next transfers, of so many tape rows each, have arrived."""
 
-    ring: str
+    ring: RingRef
     rows: tuple[int, ...]
 
 
@@ -35,7 +37,7 @@ class Wait:
 class Dot:
     """The operand times the tiles that just arrived, into the result; `run` counts the tiling's runs."""
 
-    product: str
+    product: ProductRef
     run: int
 
 
@@ -43,7 +45,7 @@ class Dot:
 class CopyStart:
     """The copy for the next layer (`ahead`) or this one sets out; nothing where that layer does not run its part."""
 
-    copy: str
+    copy: ArrayRef
     ahead: bool
 
 
@@ -51,21 +53,21 @@ class CopyStart:
 class CopyWait:
     """It has arrived."""
 
-    copy: str
+    copy: ArrayRef
 
 
 @frozen
 class StoreStart:
     """This layer's entry of a state's copy sets out to HBM."""
 
-    copy: str
+    copy: ArrayRef
 
 
 @frozen
 class StoreWait:
     """What an earlier layer saved from the slot that is loaded next has left it; with `all_` every slot."""
 
-    copy: str
+    copy: ArrayRef
     ahead: bool
     all_: bool = False
 
@@ -74,9 +76,9 @@ class StoreWait:
 class Lookup:
     """Each row's entry of a table in HBM comes into a buffer; one core's share has `share` entries."""
 
-    table: str
+    table: TableRef
     index: m.Node
-    buffer: str
+    buffer: BufferRef
     share: int | None
 
 
@@ -84,7 +86,7 @@ class Lookup:
 class Compute:
     """`node` is evaluated and rounded into buffers; with a false guard they stay as they were."""
 
-    outputs: tuple[str, ...]
+    outputs: tuple[BufferRef, ...]
     node: m.Node
     guard: m.Static | None
     span: Span = field(repr=False, eq=False)
@@ -94,21 +96,21 @@ class Compute:
 class Send:
     """An exchange's first messages set out."""
 
-    exchange: str
+    exchange: CollectiveRef
 
 
 @frozen
 class Receive:
     """An exchange is complete."""
 
-    exchange: str
+    exchange: CollectiveRef
 
 
 @frozen
 class StartTiles:
     """The first tiles of a layer's caches set out, as many as there are slots."""
 
-    ring: str
+    ring: CacheRingRef
 
 
 @frozen
@@ -120,19 +122,19 @@ class Attend:
     is their softmaxes over this core's positions, `[rows, heads, n + 128]`, which an exchange merges.
     """
 
-    ring: str
+    ring: CacheRingRef
     call: m.Call
-    queries: tuple[str, ...]
-    entries: tuple[str, ...]
-    result: str
+    queries: tuple[BufferRef, ...]
+    entries: tuple[EntryRef, ...]
+    result: BufferRef
 
 
 @frozen
 class RopeTables:
     """What rotary embeddings of `channels` channels turn by at the rows' positions, once a step."""
 
-    cos: str
-    sin: str
+    cos: BufferRef
+    sin: BufferRef
     channels: int
     call: m.Call
 
@@ -147,7 +149,7 @@ def rope_key(call: m.Call, channels: int, instance: Instance) -> str:
 class Put:
     """`node` into an element of a buffer that lasts through the layers, `[elements, rows, n]`; guarded."""
 
-    buffer: str
+    buffer: ModelBufferRef
     index: m.Static
     node: m.Node
     guard: m.Static | None
@@ -161,17 +163,17 @@ class Route:
     `scores` is a buffer `[rows, experts]`, `weights` another.
     """
 
-    scores: str
+    scores: BufferRef
     call: m.Call
-    weights: str
-    bank: str
+    weights: ValueRef
+    bank: ExpertPoolRef
 
 
 @frozen
 class Fetch:
     """Of the chosen experts, those of the numbers `first .. stop` set out, each into the slot of its number."""
 
-    bank: str
+    bank: ExpertPoolRef
     first: int
     stop: int
 
@@ -180,37 +182,37 @@ class Fetch:
 class ExpertDot:
     """One of an expert's products, with the matrix that lies in the slot at hand."""
 
-    bank: str
+    bank: ExpertPoolRef
     product: int
-    operand: str
-    result: str
+    operand: BufferRef
+    result: BufferRef
 
 
 @frozen
 class Experts:
     """For each chosen expert: wait for it, evaluate `body`, add `value` by the rows' weights, fetch the next."""
 
-    bank: str
+    bank: ExpertPoolRef
     body: tuple[Op, ...]
-    value: str
-    result: str
+    value: BufferRef
+    result: BufferRef
 
 
 @frozen
 class Emit:
     """A buffer leaves for an output in HBM."""
 
-    buffer: str
-    output: str
+    buffer: BufferRef
+    output: ArrayRef
 
 
 @frozen
 class Argmax:
     """The ids with the largest logits, the lowest on ties; `share` of them lie on one core."""
 
-    logits: str
+    logits: ValueRef
     share: int
-    exchange: str | None
+    exchange: CollectiveRef | None
 
 
 @frozen

@@ -12,9 +12,11 @@ from ...model.instance import Instance
 from ...records import frozen
 from ...schedule.ir import Pass, Schedule
 from ...schedule.shares import Shares
+from .array_refs import ArrayRef
 from .ops import LayerSwitch, RopeTables
 from .phases import Phase
-from .resources import Array, Buffer, CacheRing, Collective, Copy, ExpertPool, Product, Ring, View
+from .refs import BufferRef, CacheRingRef, CollectiveRef, ExpertPoolRef, ProductRef, RingRef
+from .resources import Array, Buffer, CacheRing, Collective, Copy, ExpertPool, Product, Ring, View, ref_of
 
 
 def _is_small(value: float) -> bool:
@@ -34,18 +36,18 @@ class Program:
     shares: Shares
     of: Pass
     phases: tuple[Phase, ...]
-    buffers: dict[str, Buffer]
-    views: dict[str, View]
-    rings: dict[str, Ring]
-    products: dict[str, Product]
-    copies: dict[str, Copy]
-    caches: dict[str, CacheRing]
-    banks: dict[str, ExpertPool]
-    exchanges: dict[str, Collective]
+    buffers: dict[BufferRef, Buffer]
+    views: dict[m.Ref, View]
+    rings: dict[RingRef, Ring]
+    products: dict[ProductRef, Product]
+    copies: dict[ArrayRef, Copy]
+    caches: dict[CacheRingRef, CacheRing]
+    banks: dict[ExpertPoolRef, ExpertPool]
+    exchanges: dict[CollectiveRef, Collective]
     turns: dict[str, RopeTables]
     scalars: dict[m.Static, tuple[float, ...]]
-    arrays: dict[str, Array]
-    outputs: dict[str, Array]
+    arrays: dict[ArrayRef, Array]
+    outputs: dict[ArrayRef, Array]
 
     @property
     def whole_scalars(self) -> tuple[m.Static, ...]:
@@ -106,13 +108,17 @@ class Program:
         """Whether there is nothing to choose: one part, which every layer runs."""
         return len(choice.bodies) == 1 and self.always(choice)
 
-    def transfers(self, ring: str) -> list[tuple[str, int | None]]:
+    def ref_of(self, node: m.Node, place: str) -> m.Ref | None:
+        """What a name in an expression of a place, or a read there, stands for."""
+        return ref_of(node, place, self.views)
+
+    def transfers(self, ring: RingRef) -> list[tuple[ProductRef, int | None]]:
         """The products whose matrices pass through a ring, with their layers, in the order of use."""
-        by_place: dict[str, list[str]] = {}
+        by_place: dict[str, list[ProductRef]] = {}
         for product in self.products.values():
             if product.ring == ring:
                 by_place.setdefault(product.place, []).append(product.name)
-        found: list[tuple[str, int | None]] = []
+        found: list[tuple[ProductRef, int | None]] = []
         for phase in self.phases:
             for layer, parts in phase.layer_parts.items():
                 found += [(name, layer) for part in parts for name in by_place.get(part, ())]

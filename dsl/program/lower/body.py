@@ -21,7 +21,7 @@ from .options import by_layer
 from .partials import axes
 from .reduce import complete, norm_of_share, scattered
 from .sharded_value import ShardedValue, linear, whole
-from .small_weights import is_table, row_name
+from .small_weights import is_table
 
 
 def lower_body(build: Build, place: str, statements: tuple[m.Assign | m.Write, ...]) -> Ops:
@@ -58,9 +58,14 @@ def _assign(statement: m.Assign, frame: Frame) -> None:
     outputs = []
     for name, type_ in zip(statement.names, statement.types, strict=True):
         own = name in carried or frame.place == STEP
-        full, place = (name, "") if own else (f"{frame.place}.{name}", frame.place)
+        place = "" if own else frame.place
+        full = p.ValueRef(place, name)
         if share is not None:
-            columns = build.buffers[share.name].shape[-1] if isinstance(share, m.Local) else 0
+            columns = (
+                build.buffers[share.ref].shape[-1]
+                if isinstance(share, m.Read) and isinstance(share.ref, p.BufferRef)
+                else 0
+            )
             build.held(full, (columns,), build.dtype(type_), place, statement.span)
         outputs.append(build.value(full, type_, place, statement.span))
     late = frame.late.get(frame.value) if share is not None else None
@@ -73,14 +78,14 @@ def _renames(statement: m.Assign, node: Node, frame: Frame) -> bool:
     build = frame.build
     if isinstance(node, m.Call) and node.op == "f32":
         node = node.args[0]
-    made = build.views.get(node.name) if isinstance(node, m.Local) else None
+    made = frame.view_of(node)
     if frame.place != STEP or len(statement.names) > 1 or statement.guard is not None or made is None:
         return False
-    name, type_ = statement.names[0], statement.types[0]
+    name, type_ = p.ValueRef("", statement.names[0]), statement.types[0]
     if type_.dtype != "f32" or build.buffers[made.buffer].dtype != "f32" or name in build.views:
         return False
     # The logits leave as a whole buffer, in which nothing may lie beside them.
-    if name == "logits" and any(v.buffer == made.buffer and v.start != made.start for v in build.views.values()):
+    if name == p.LOGITS and any(v.buffer == made.buffer and v.start != made.start for v in build.views.values()):
         return False
     build.views[name] = made
     return True
@@ -94,7 +99,7 @@ def _entry(statement: m.Write, frame: Frame) -> None:
     node = complete(frame.split(statement.value, frame), statement.value.type, frame)
     if len(state.type.shape) == 1:
         node = m.Call("view_one_head", (node,), (), (state.type,), statement.span)
-    write_entries([state], node, statement.span, frame)
+    write_entries({p.ModelCacheRef(state.name): state}, node, statement.span, frame)
 
 
 def _put(statement: m.Write, frame: Frame) -> None:
@@ -109,9 +114,10 @@ def _put(statement: m.Write, frame: Frame) -> None:
     frame.ops.append(p.Put(name, statement.index, node, statement.guard, statement.span))
 
 
-def _bank(name: str, frame: Frame) -> str:
+def _bank(state_: str, frame: Frame) -> p.ModelBufferRef:
     """A buffer of the model, `[elements, rows, n]`."""
-    build, state = frame.build, frame.build.schedule.model.states[name]
+    build, state = frame.build, frame.build.schedule.model.states[state_]
+    name = p.ModelBufferRef(state_)
     if name not in build.buffers:
         count, *shape = build.shares.shape(state.type.shape)
         build.buffer(name, (count, build.rows, *shape), build.dtype(state.type), "", state.span)
@@ -125,7 +131,7 @@ def _save(value: Node, frame: Frame) -> None:
         if isinstance(node, m.Call) and op is not None:
             for parameter, arg in zip(op.parameters, node.args, strict=True):
                 if parameter in op.updates and isinstance(arg, m.StateRef):
-                    frame.ops.append(p.StoreStart(f"state {arg.name}"))
+                    frame.ops.append(p.StoreStart(p.StateRef(arg.name)))
 
 
 def split(node: Node, frame: Frame) -> ShardedValue:
@@ -221,22 +227,23 @@ def _lookup(call: m.Call, frame: Frame) -> ShardedValue:
         raise cannot("look up rows whose columns are shared out", call.span)
     if not isinstance(index, m.Input):
         raise cannot("look up a row that is not the token's or the position's", call.span)
-    over, name = build.shares.over(declared.shape[0]), row_name(table.name, index.name)
+    over, name = build.shares.over(declared.shape[0]), p.RowRef(table.name, index.name)
     if build.shares.repeats(declared.shape[0]) > 1:
         raise cannot("look up rows of which several cores hold the same", call.span)
+    lies = p.TableRef(table.name)
     words = -(-width // (256 if dtype == "bf16" else 128)) * 128
     if name not in build.buffers:
         build.buffer(name, (build.rows, 1, words), "int32", "", call.span)
         build.views[name] = p.View(name, 0, (width,))
-        build.arrays[f"table {table.name}"] = p.Array(f"table {table.name}", (share, 1, words), "int32", "table")
-    frame.ops.append(p.Lookup(f"table {table.name}", index, name, share if over else None))
-    local = frame.local(name, call.type, call)
+        build.arrays[lies] = p.Array(lies, (share, 1, words), "int32", "table")
+    frame.ops.append(p.Lookup(lies, index, name, share if over else None))
+    local = frame.read(name, call.type, call)
     return ShardedValue(local, None, over) if over else whole(local)
 
 
 def _state(ref: m.StateRef, frame: Frame) -> m.StateRef:
     """A state that an op updates; it has arrived before its first use."""
-    build, name = frame.build, f"state {ref.name}"
+    build, name = frame.build, p.StateRef(ref.name)
     state = build.schedule.model.states[ref.name]
     if name not in build.copies:
         if state.kind != "state" or state.part != frame.place:

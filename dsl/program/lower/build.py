@@ -16,9 +16,10 @@ from ...source import Span
 from ...targets.lanes import LANES
 from ...targets.targets import BYTES
 from .. import ir as p
+from ..ir.resources import ref_of
 from ..layout.tiling import ROW_BYTES, by_head, tiling
 
-DIRECT = "unstreamed weights"  # no stream can have this name
+DIRECT = p.UnstreamedRef()
 
 
 def cannot(what: str, span: Span | None, *helps: str) -> MksError:
@@ -38,16 +39,16 @@ class Build:
     rows: int
     plain: frozenset[str] = frozenset()
     consecutive: bool = False
-    buffers: dict[str, p.Buffer] = field(factory=dict)
-    views: dict[str, p.View] = field(factory=dict)
-    rings: dict[str, p.Ring] = field(factory=dict)
-    products: dict[str, p.Product] = field(factory=dict)
-    copies: dict[str, p.Copy] = field(factory=dict)
-    caches: dict[str, p.CacheRing] = field(factory=dict)
-    exchanges: dict[str, p.Collective] = field(factory=dict)
-    arrays: dict[str, p.Array] = field(factory=dict)
-    outputs: dict[str, p.Array] = field(factory=dict)
-    banks: dict[str, p.ExpertPool] = field(factory=dict)
+    buffers: dict[p.BufferRef, p.Buffer] = field(factory=dict)
+    views: dict[m.Ref, p.View] = field(factory=dict)
+    rings: dict[p.RingRef, p.Ring] = field(factory=dict)
+    products: dict[p.ProductRef, p.Product] = field(factory=dict)
+    copies: dict[p.ArrayRef, p.Copy] = field(factory=dict)
+    caches: dict[p.CacheRingRef, p.CacheRing] = field(factory=dict)
+    exchanges: dict[p.CollectiveRef, p.Collective] = field(factory=dict)
+    arrays: dict[p.ArrayRef, p.Array] = field(factory=dict)
+    outputs: dict[p.ArrayRef, p.Array] = field(factory=dict)
+    banks: dict[p.ExpertPoolRef, p.ExpertPool] = field(factory=dict)
     turns: dict[str, p.RopeTables] = field(factory=dict)
     scalars: dict[m.Static, tuple[float, ...]] = field(factory=dict)
 
@@ -55,18 +56,19 @@ class Build:
         """A type's, with the working type filled in."""
         return self.shares.instance.dtype(type_)
 
-    def buffer(self, name: str, shape: tuple[int, ...], dtype: str, place: str, span: Span | None = None) -> str:
+    def buffer[R: p.BufferRef](self, name: R, shape: tuple[int, ...], dtype: str, place: str,
+                               span: Span | None = None) -> R:  # fmt: skip
         """Room for something new."""
         assert name not in self.buffers
         self.buffers[name] = p.Buffer(name, shape, dtype, place, span)
         return name
 
-    def held(self, name: str, shape: tuple[int, ...], dtype: str, place: str, span: Span) -> str:
+    def held[R: p.BufferRef](self, name: R, shape: tuple[int, ...], dtype: str, place: str, span: Span) -> R:
         """Room for something new of every row, and the value of that name in it."""
         self.views[name] = p.View(name, 0, shape)
         return self.buffer(name, (self.rows, *shape), dtype, place, span)
 
-    def value(self, name: str, type_: m.Type, place: str, span: Span, dtype: str | None = None) -> str:
+    def value(self, name: p.ValueRef, type_: m.Type, place: str, span: Span, dtype: str | None = None) -> p.ValueRef:
         """Room for a value of every row, known by its name; the same room if the name is assigned again."""
         if name not in self.buffers:
             self.held(name, self.shares.shape(type_.shape), dtype or self.dtype(type_), place, span)
@@ -81,6 +83,10 @@ class Build:
     def layer_parts(self) -> dict[int, tuple[str, ...]]:
         """For each layer of the step, its parts in order."""
         return self.shares.instance.layer_parts(self.step.name)
+
+    def ref_of(self, node: m.Node, place: str) -> m.Ref | None:
+        """What a name in an expression of a place, or a read there, stands for."""
+        return ref_of(node, place, self.views)
 
     def layers_of(self, part: str) -> tuple[int, ...]:
         """The layers that run a part in the step."""
@@ -151,22 +157,22 @@ def split_over(build: Build, weight: str) -> tuple[str, ...]:
     return tuple(name for name, size in build.schedule.mesh if said is not None and name in said.axes and size > 1)
 
 
-def product(build: Build, place: str, members: tuple[str, ...], operand: str | None, span: Span) -> p.Product:
+def product(build: Build, place: str, members: tuple[str, ...], operand: p.BufferRef | None, span: Span) -> p.Product:
     """A product's buffers and its ring; `operand` is a buffer that holds it as it is needed, if there is one."""
     weights = [build.schedule.model.weights[name] for name in members]
     dtype = build.dtype(weights[0].type)
     widths = tuple(_rows(build, name) for name in members)
     inputs = build.shares.weight_shape(weights[0])[-1]
     tiles = tiling(sum(widths), inputs, 8 * BYTES[dtype])
-    name = f"{place}.{'+'.join(w.split('.')[-1] for w in members)}"
+    name = p.ProductRef(place, members)
     if operand is None or build.buffers[operand].shape != (build.rows, tiles.inputs):
-        operand = build.buffer(f"operand of {name}", (build.rows, tiles.inputs), dtype, place, span)
-    result = build.buffer(f"product {name}", (build.rows, tiles.outputs), "f32", place, span)
+        operand = build.buffer(p.PartRef(p.Role.OPERAND, name), (build.rows, tiles.inputs), dtype, place, span)
+    result = build.buffer(p.PartRef(p.Role.RESULT, name), (build.rows, tiles.outputs), "f32", place, span)
     made = p.Product(name, place, members, widths, dtype, tiles, ring_of(build, place, members), operand, result, span)
     build.products[name] = made
     at = 0
     for weight, width in zip(members, widths, strict=True):
-        build.views[f"@{weight}"] = p.View(result, at, (width,))
+        build.views[p.MatmulRef(weight)] = p.View(result, at, (width,))
         at += width
     return made
 
@@ -187,10 +193,12 @@ def head_product(build: Build, place: str, weight: str, piece: str, heads: int, 
     tiles = by_head(tiling(outputs, inputs, 8 * BYTES[dtype]), heads)
     if tiles is None:
         raise cannot(f"multiply each head by a matrix {[outputs, inputs]}", span)
-    name = f"{place}.{weight.split('.')[-1]} {piece}"
+    name = p.ProductRef(place, (weight,), piece)
     # Twice the rows: what is f32 goes through the unit in two halves.
-    operand = build.buffer(f"operand of {name}", (heads, build.rows, tiles.inputs), "f32", place, span)
-    result = build.buffer(f"product {name}", (heads, build.rows, tiles.outputs), "f32", place, span)
+    operand: p.BufferRef = build.buffer(
+        p.PartRef(p.Role.OPERAND, name), (heads, build.rows, tiles.inputs), "f32", place, span
+    )
+    result = build.buffer(p.PartRef(p.Role.RESULT, name), (heads, build.rows, tiles.outputs), "f32", place, span)
     build.views[result] = p.View(result, 0, (heads, outputs))
     ring = ring_of(build, place, (weight,))
     made = p.Product(name, place, (weight,), (outputs,), dtype, tiles, ring, operand, result, span, piece)
@@ -198,24 +206,24 @@ def head_product(build: Build, place: str, weight: str, piece: str, heads: int, 
     return made
 
 
-def ring_of(build: Build, place: str, members: tuple[str, ...]) -> str:
+def ring_of(build: Build, place: str, members: tuple[str, ...]) -> p.RingRef:
     """The ring that a product's weights pass through."""
     for stream in build.schedule.streams:
         if any(name == place and set(members) & set(g.weights) for name, lines in stream.lines for g in lines):
-            return stream.name
+            return p.StreamRef(stream.name)
     early = {x.what for x in build.schedule.prefetches if x.kind == "weight"}
-    return f"{place}.{'+'.join(w.split('.')[-1] for w in members)}" if early & set(members) else DIRECT
+    return p.EarlyRef(p.ProductRef(place, members)) if early & set(members) else DIRECT
 
 
 def make_rings(build: Build) -> None:
     """Each ring's slots, once all products are known; checks that what is waited for together fits."""
-    streams = {stream.name: stream for stream in build.schedule.streams}
+    streams = {p.StreamRef(stream.name): stream for stream in build.schedule.streams}
     found: list[Diagnostic] = []
     for name in dict.fromkeys(product.ring for product in build.products.values()):
         own = [product for product in build.products.values() if product.ring == name]
         most = max(len(run.rows) for product in own for run in product.tiling.runs)
         rows = max(max(product.tiling.transfers) for product in own)
-        stream = streams.get(name)
+        stream = streams.get(name) if isinstance(name, p.StreamRef) else None
         if stream is None:
             slots = most if name == DIRECT else max(len(product.tiling.transfers) for product in own)
             build.rings[name] = p.Ring(name, slots, rows, False)

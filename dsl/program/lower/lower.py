@@ -114,11 +114,12 @@ def _end(build: Build, step: m.Step) -> list[p.Op]:
         exchange = None
         # The last collective is over all cores: only so have all left the barrier when one leaves the call.
         if cut or any(set(x.axes) != set(build.schedule.over_all) for x in build.exchanges.values()):
-            exchange = "ids"
+            exchange = p.IdsRef()
             build.exchanges[exchange] = p.Collective(exchange, ARGMAX, Wire.INT32, build.schedule.over_all,
-                                                   "logits", "ids", 0, 128, step.span)  # fmt: skip
-        found.append(p.Argmax("logits", share, exchange))
-        held = build.views["logits"].buffer
-        build.outputs["logits"] = p.Array("logits", build.buffers[held].shape, build.buffers[held].dtype, "logits")
-        found.append(p.Emit(held, "logits"))
+                                                   p.LOGITS, None, 0, 128, step.span)  # fmt: skip
+        found.append(p.Argmax(p.LOGITS, share, exchange))
+        held = build.views[p.LOGITS].buffer
+        left = p.LogitsRef()
+        build.outputs[left] = p.Array(left, build.buffers[held].shape, build.buffers[held].dtype, "logits")
+        found.append(p.Emit(held, left))
     return found

@@ -8,6 +8,7 @@ from ...model import ir as m
 from ...model.facts import STEP
 from ...model.shapes import Shape
 from ...records import define
+from .. import ir as p
 from ..ir.spec_access import Wrong
 from .expression_terms import Flow
 from .held import Held
@@ -22,14 +23,14 @@ class Defined(Flow):
     """Statements in order. `values` gives each name's terms, one for each statement that sets it; `entries` caches'."""
 
     carried: frozenset[str]
-    values: dict[str, list[Term]] = field(factory=dict)
-    shapes: dict[str, Shape] = field(factory=dict)
+    values: dict[p.ValueRef, list[Term]] = field(factory=dict)
+    shapes: dict[p.ValueRef, Shape] = field(factory=dict)
     states: dict[str, Term] = field(factory=dict)
     entries: dict[str, Term] = field(factory=dict)
 
-    def full(self, name: str) -> str:
+    def full(self, name: str) -> p.ValueRef:
         """A name as all places know it."""
-        return name if name in self.carried or self.place == STEP else f"{self.place}.{name}"
+        return p.ValueRef("" if name in self.carried or self.place == STEP else self.place, name)
 
     def local(self, node: m.Local) -> Held:
         """As it was set last; what is carried, by whoever ran before."""
@@ -91,7 +92,7 @@ class Defined(Flow):
     def over(self, buffers: tuple[str, ...]) -> None:
         """The layers have run: what they carry is theirs."""
         for name in self.carried:
-            self.values[name] = [earlier(self, name)]
+            self.values[self.full(name)] = [earlier(self, self.full(name))]
         for name in buffers:
             self.states[name] = before(self.terms, name, "buffer")
 
@@ -102,7 +103,7 @@ def guard_of(flow: Flow, guard: m.Static | None) -> Guard:
     return None if not isinstance(found, tuple) and found else found
 
 
-def named(terms: Terms, name: str, term: Term, old: Term, guard: Guard, dtype: str) -> Term:
+def named(terms: Terms, name: p.ValueRef, term: Term, old: Term, guard: Guard, dtype: str) -> Term:
     """A value by its name, rounded to its type; where the guard is false it stays as it was."""
     if guard is not None and not isinstance(guard, tuple):
         return old
@@ -110,10 +111,11 @@ def named(terms: Terms, name: str, term: Term, old: Term, guard: Guard, dtype: s
     return terms.atom("value", name, made, dtype)
 
 
-def earlier(flow: Flow, name: str) -> Term:
+def earlier(flow: Flow, ref: p.ValueRef) -> Term:
     """What a value was before, in its type."""
     types = flow.program.phase_of(flow.place).step.types
-    return flow.terms.atom("before", name, flow.program.instance.dtype(types[name]) if name in types else "")
+    dtype = flow.program.instance.dtype(types[ref.name]) if not ref.place and ref.name in types else ""
+    return flow.terms.atom("before", ref, dtype)
 
 
 def put(terms: Terms, old: Term, index: float | tuple[float, ...], value: Term, guard: Guard) -> Term:
@@ -123,4 +125,6 @@ def put(terms: Terms, old: Term, index: float | tuple[float, ...], value: Term, 
 
 def before(terms: Terms, name: str, kind: str) -> Term:
     """A state as it lies in HBM, or a buffer as it was."""
-    return terms.atom("array", f"state {name}") if kind == "state" else terms.atom("before", name, "")
+    return (
+        terms.atom("array", p.StateRef(name)) if kind == "state" else terms.atom("before", p.ModelBufferRef(name), "")
+    )

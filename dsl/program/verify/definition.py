@@ -38,7 +38,11 @@ def meaning_faults(program: p.Program) -> Iterator[Fault]:
                    for part in (step.body[:cut], step.body[cut:]))  # fmt: skip
     said = Defined(program, terms, statics, MEANING, STEP, carried)
     made = Computed(program, terms, statics, MEANING, STEP, said, _kept(program, terms), MAKES)
-    carry = {n: _whole(program, n, earlier(said, n)) for n in sorted(carried) if n in program.buffers}
+    carry: dict[p.BufferRef, Content] = {
+        ref: _whole(program, ref, earlier(said, ref))
+        for ref in map(said.full, sorted(carried))
+        if ref in program.buffers
+    }
     yield from _followed(made, first, head, _carried_on)
     lasting = {name: content for turns in program.turns.values() for name in (turns.cos, turns.sin)
                if (content := made.content.get(name)) is not None}  # fmt: skip
@@ -51,69 +55,73 @@ def meaning_faults(program: p.Program) -> Iterator[Fault]:
                 Computed(program, terms, statics, MEANING, part, inner, begun, MAKES), statements, body, _part_over
             )
     if layers is not None:
-        said.over(tuple(_buffers(program)))
+        said.over(tuple(bank.state for bank in _buffers(program)))
         made.content |= _kept(program, terms) | carry
-        made.reached |= dict.fromkeys(carried, 1)
+        made.reached |= dict.fromkeys(map(said.full, carried), 1)
     yield from _followed(made, last, tail, _step_over)
 
 
 def _followed(made: Computed, statements: tuple[m.Assign | m.Write, ...], ops: tuple[p.Op, ...],
-              over: Callable[[Computed], Iterator[tuple[str, str]]]) -> Iterator[Fault]:  # fmt: skip
+              over: Callable[[Computed], Iterator[tuple[m.Ref, str]]]) -> Iterator[Fault]:  # fmt: skip
     """The first fault of a place, at its op, or the first that shows when its ops are done."""
     made.at = None
+    found: tuple[m.Ref | None, str] | None
     try:
         made.said.run(statements)
         made.run(ops)
         made.at = None
         found = next((wrong for rule in (Computed.unfinished, over) for wrong in rule(made)), None)
     except Wrong as wrong:
-        found = "", str(wrong)
+        found = None, str(wrong)
     except LookupError as e:
-        found = "", f"`{made.place}` names what is not there: {e}"
+        found = None, f"`{made.place}` names what is not there: {e}"
     if found is not None:
         fault = Fault(CODE, found[1], made.at, found[0])
         fault.place = made.place
         yield fault
 
 
-def _buffers(program: p.Program) -> list[str]:
+def _buffers(program: p.Program) -> list[p.ModelBufferRef]:
     """The model's buffers that the Program has."""
-    return [s.name for s in program.instance.model.states.values() if s.kind == "buffer" and s.name in program.buffers]
+    banks = (p.ModelBufferRef(s.name) for s in program.instance.model.states.values() if s.kind == "buffer")
+    return [bank for bank in banks if bank in program.buffers]
 
 
-def _kept(program: p.Program, terms: Terms) -> dict[str, Content]:
-    return {name: _whole(program, name, before(terms, name, "buffer")) for name in _buffers(program)}
+def _kept(program: p.Program, terms: Terms) -> dict[p.BufferRef, Content]:
+    return {bank: _whole(program, bank, before(terms, bank.state, "buffer")) for bank in _buffers(program)}
 
 
-def _whole(program: p.Program, name: str, term: Term) -> Content:
+def _whole(program: p.Program, name: p.BufferRef, term: Term) -> Content:
     return (Region(0, program.buffers[name].shape[-1], Held(term)),)
 
 
-def _carried_on(made: Computed) -> Iterator[tuple[str, str]]:
+def _carried_on(made: Computed) -> Iterator[tuple[m.Ref, str]]:
     """What a place leaves for others: carried values and buffers; and nothing is under way."""
     said, terms = made.said, made.terms
-    for name in said.carried:
+    for name in map(said.full, said.carried):
         wanted = said.values[name][-1] if name in said.values else earlier(said, name)
         held = made.content[name][0].held if name in made.content else None
         if held is None or held.term != wanted or not held.whole:
             yield name, f"`{name}` leaves `{made.place}` as something else than the definition says"
-    for name in _buffers(made.program):
-        held = made.content[name][0].held
-        wanted = said.states.get(name, before(terms, name, "buffer"))
+    for bank in _buffers(made.program):
+        held = made.content[bank][0].held
+        wanted = said.states.get(bank.state, before(terms, bank.state, "buffer"))
         if held.term != wanted:
-            yield name, made.differs(name, held.term, wanted) + ", element by element"
-    for name in made.sent:
-        yield name, f"`{name}` is sent and not received"
+            yield bank, made.differs(bank, held.term, wanted) + ", element by element"
+    for sent in made.sent:
+        yield sent, f"`{sent}` is sent and not received"
     for array in made.program.outputs.values():
-        if array.kind == "trace" and array.part is None and made.place == STEP:
+        if isinstance(array.name, p.TraceRef) and array.part is None and made.place == STEP:
             yield from _traced(made, array.name, made.emitted.get(array.name))
 
 
-def _part_over(made: Computed) -> Iterator[tuple[str, str]]:
+def _part_over(made: Computed) -> Iterator[tuple[m.Ref, str]]:
     """What leaves a part is what the definition has written: states, and caches' entries; each once and last."""
     yield from _carried_on(made)
-    wanted = {f"state {name}": term for name, term in made.said.states.items() if f"state {name}" in _states(made)}
-    wanted |= {f"entry {name}": term for name, term in made.said.entries.items()}
+    wanted: dict[p.ArrayRef, Term] = {
+        p.StateRef(name): term for name, term in made.said.states.items() if name in _states(made)
+    }
+    wanted |= {p.EntryRef(p.ModelCacheRef(name)): term for name, term in made.said.entries.items()}
     for name, term in wanted.items():
         if name not in made.program.outputs or name not in made.saved:
             yield name, f"`{name}` is never saved"
@@ -127,7 +135,7 @@ def _part_over(made: Computed) -> Iterator[tuple[str, str]]:
             yield array.name, f"the output `{array.name}` is never written"
         elif saved != made.content[copy.buffer][0].held:
             yield array.name, f"`{array.name}` changes after it was saved"
-        elif array.kind == "trace":
+        elif isinstance(array.name, p.TraceRef):
             yield from _traced(made, array.name, saved)
         elif array.kind == "state" and array.name not in wanted:
             yield array.name, f"`{array.name}` is saved, and the definition does not change it"
@@ -135,15 +143,15 @@ def _part_over(made: Computed) -> Iterator[tuple[str, str]]:
 
 def _states(made: Computed) -> set[str]:
     states = made.program.instance.model.states.values()
-    return {f"state {s.name}" for s in states if s.kind == "state" and s.part == made.place}
+    return {s.name for s in states if s.kind == "state" and s.part == made.place}
 
 
-def _traced(made: Computed, output: str, held: Held | None) -> Iterator[tuple[str, str]]:
+def _traced(made: Computed, output: p.TraceRef, held: Held | None) -> Iterator[tuple[m.Ref, str]]:
     """What a trace shows is the value that it is called after."""
-    name = output.removeprefix(f"trace {made.place}.")
+    name = output.value
     full, terms = made.said.full(name), made.terms
     values = made.said.values.get(full)
-    if name in _buffers(made.program):
+    if p.ModelBufferRef(name) in _buffers(made.program):
         held = held and Held(unrounded(terms, held.term))
         wanted = made.said.states.get(name, before(terms, name, "buffer"))
     else:
@@ -152,16 +160,16 @@ def _traced(made: Computed, output: str, held: Held | None) -> Iterator[tuple[st
         yield output, f"`{output}` is something else than `{full}`"
 
 
-def _step_over(made: Computed) -> Iterator[tuple[str, str]]:
+def _step_over(made: Computed) -> Iterator[tuple[m.Ref, str]]:
     """The ids are chosen by the logits, and the logits leave."""
     if "logits" not in made.program.phase_of(made.place).step.types:
         return
-    wanted = made.said.values["logits"][-1]
+    wanted = made.said.values[p.LOGITS][-1]
     if not made.greedy or any(term != wanted for term in made.greedy):
-        yield "logits", "no ids are chosen by `logits`"
-    held = made.emitted.get("logits")
+        yield p.LOGITS, "no ids are chosen by `logits`"
+    held = made.emitted.get(p.LogitsRef())
     if held is None or held.term not in (wanted, made.inner(wanted)):
-        yield "logits", "`logits` never leave for their output"
+        yield p.LOGITS, "`logits` never leave for their output"
     for array in made.program.outputs.values():
         if array.part is None and array.name not in made.emitted:
             yield array.name, f"the output `{array.name}` is never written"

@@ -12,7 +12,7 @@ from .. import ir as p
 from ..ir.walk import Placed
 from .paths import Automaton, Fault, Items, Loop, Moment, Track, track
 
-type Group = tuple[str, int, int, tuple[int, ...]]  # product, run, iteration, rows
+type Group = tuple[p.ProductRef, int, int, tuple[int, ...]]  # product, run, iteration, rows
 
 
 @frozen
@@ -26,7 +26,7 @@ class Ring:
     arrived: tuple[int, ...] | None = None
 
 
-def ring_track(program: p.Program, ring: str) -> Track:
+def ring_track(program: p.Program, ring: p.RingRef) -> Track:
     """The ops of a ring; waits for others too, as products take what was waited for last."""
 
     def own(at: Placed) -> bool:
@@ -42,7 +42,7 @@ def ring_track(program: p.Program, ring: str) -> Track:
     return track(program, own)
 
 
-def ring_machine(program: p.Program, ring: str, transfers: int | None) -> Automaton[Ring]:
+def ring_machine(program: p.Program, ring: p.RingRef, transfers: int | None) -> Automaton[Ring]:
     """`transfers` are those of the whole tape; without them they are known once the layers are over."""
     slots = program.rings[ring].slots
     rest = sum(len(rows) for _, _, _, rows in expected(program, ring, STEP))
@@ -112,7 +112,7 @@ def _read(state: Ring) -> Ring:
     return Ring(state.waited, state.started, state.last)
 
 
-def expected(program: p.Program, ring: str, place: str) -> Iterator[Group]:
+def expected(program: p.Program, ring: p.RingRef, place: str) -> Iterator[Group]:
     """What a place takes from a ring's tape, in the order of the tape."""
     for product in program.products.values():
         if product.ring == ring and product.place == place:
@@ -121,7 +121,7 @@ def expected(program: p.Program, ring: str, place: str) -> Iterator[Group]:
                     yield product.name, number, turn, run.rows
 
 
-def tape_faults(program: p.Program, ring: str, ops: Track) -> Iterator[Fault]:
+def tape_faults(program: p.Program, ring: p.RingRef, ops: Track) -> Iterator[Fault]:
     """Where a place's waits and products are not those of the tape, which is the same in each layer that runs it."""
     for place, items in ops.parts.items():
         yield from _place(program, ring, place, items)
@@ -131,7 +131,7 @@ def tape_faults(program: p.Program, ring: str, ops: Track) -> Iterator[Fault]:
     yield from _place(program, ring, STEP, (*ops.before, *ops.after))
 
 
-def _place(program: p.Program, ring: str, place: str, items: Items) -> Iterator[Fault]:
+def _place(program: p.Program, ring: p.RingRef, place: str, items: Items) -> Iterator[Fault]:
     wanted = list(expected(program, ring, place))
     at, last, taken = -1, None, True
     for op, block in _flat(items):
@@ -171,12 +171,12 @@ def _taken(op: p.Dot, block: int, wanted: list[Group], at: int, taken: bool, pro
     return None
 
 
-def _bytes(op: p.Wait, wanted: Group, ring: str) -> Fault:
+def _bytes(op: p.Wait, wanted: Group, ring: p.RingRef) -> Fault:
     counts = [" + ".join(map(str, rows)) for rows in (op.rows, wanted[3])]
     return Fault("E223", f"`{ring}` waits for {counts[0]} rows of the tape; `{wanted[0]}` has {counts[1]} there", op)
 
 
-def _unread(wanted: Group, ring: str, op: p.Op | None) -> Fault:
+def _unread(wanted: Group, ring: p.RingRef, op: p.Op | None) -> Fault:
     return Fault("E223", f"what `{ring}` brings for `{wanted[0]}` is waited for and not multiplied", op)
 
 
