@@ -13,6 +13,7 @@ from typing import Any
 
 from attrs import asdict, frozen
 
+from ...dsl.program.analysis import traffic
 from ...dsl.program.ir import ExpertPool, Product, Program, SmallWeightsRef, TableRef, TapeRef
 from ...dsl.program.layout.tiling import WIDTH
 from . import tapes
@@ -65,10 +66,9 @@ def core_file(core: int) -> str:
 
 def operands(program: Program) -> tuple[Operand, ...]:
     """What a core reads, in the order of its file: tapes and experts, which are whole pages, come first."""
-    found = [Operand(TapeRef(ring).label, "int32", (tapes.tape_rows(program, ring), WIDTH)) for ring in program.rings]
-    for kind in ("bank", "table", "vectors"):
-        found += [Operand(a.name.label, a.dtype, a.shape) for a in program.arrays.values() if a.kind == kind]
-    return tuple(found)
+    order = ("tape", "bank", "table", "vectors")
+    found = sorted(traffic.operands(program), key=lambda a: order.index(a.kind))
+    return tuple(Operand(a.name.label, a.dtype, a.shape) for a in found)
 
 
 def pieces(program: Program) -> list[Piece]:
@@ -130,7 +130,7 @@ def header(arrays: tuple[Operand, ...]) -> tuple[bytes, dict[str, int]]:
 def fingerprint(program: Program) -> str:
     """Of all that says where a number lies; folders and kernels with different ones do not understand each other."""
     products = {p.name.label: [p.weights, p.widths, p.dtype, asdict(p.tiling)] for p in program.products.values()}
-    own = [a for a in program.arrays.values() if a.kind in ("bank", "vectors", "table")]
+    own = [a for a in traffic.operands(program) if not isinstance(a.name, TapeRef)]
     kept = {a.name.label: [a.shape, a.dtype] for a in own}
     said = {
         "tapes": {

@@ -9,6 +9,7 @@ import numpy as np
 from attrs import field, frozen
 
 from ...dsl.diagnostics import Diagnostic, Label, MksError
+from ...dsl.program.analysis.traffic import operands
 from ...dsl.program.ir import ArrayRef, ExpertPool, Program, SmallWeightsRef, TableRef, TapeRef
 from ..checkpoint.binding import Binding
 from ..checkpoint.read import read, read_expert, release_expert
@@ -133,6 +134,4 @@ def operand(program: Program, read: Read, name: ArrayRef, core: int) -> Array:
 
 def packed(program: Program, read: Read, core: int) -> dict[str, Array]:
     """All of them, by their labels."""
-    names: list[ArrayRef] = [TapeRef(ring) for ring in program.rings]
-    names += [a.name for a in program.arrays.values() if a.kind in ("vectors", "table", "bank")]
-    return {name.label: operand(program, read, name, core) for name in names}
+    return {a.name.label: operand(program, read, a.name, core) for a in operands(program)}

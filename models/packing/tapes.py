@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve
 
+from ...dsl.program.analysis.traffic import tape_rows
 from ...dsl.program.ir import Product, Program, RingRef, SmallWeightRef, SmallWeightsRef, TableRef
 from ...dsl.program.layout.tiling import WIDTH, Run, Tiling
 from ..checkpoint.tensors import DTYPES
@@ -122,11 +123,6 @@ def _one_head(tiles: Tiling) -> Tiling:
 def owner(program: Program, weight: str, layer: int | None) -> int | None:
     """The layer that a weight used in `layer` is read for; `None` for one of the model."""
     return None if program.instance.model.weights[weight].part is None else layer
-
-
-def tape_rows(program: Program, ring: RingRef) -> int:
-    """A tape's length."""
-    return sum(program.products[name].tiling.rows for name, _ in program.transfers(ring))
 
 
 def tape(program: Program, ring: RingRef, read: Read, core: int) -> Array:

@@ -16,12 +16,11 @@ from jax.experimental.pallas import tpu as pltpu
 
 from ....dsl.model.ir import Ref
 from ....dsl.program import ir as p
-from ....dsl.program.analysis.traffic import read_arrays
+from ....dsl.program.analysis import traffic
 from ....dsl.program.ir.scratch import collective, exchange_set
 from ....dsl.records import frozen as ref
 from ...reference.rounding import DTYPES
 from ..collectives import collectives
-from ..layout.tape import rows as tape_rows
 
 type Shape = jax.ShapeDtypeStruct
 
@@ -133,13 +132,10 @@ class Signature:
 
 def signature(program: p.Program) -> Signature:
     """What a Program's kernel takes and gives."""
-    operands: dict[p.ArrayRef, Shape] = {
-        p.TapeRef(ring): jax.ShapeDtypeStruct((tape_rows(program, ring), 512), jnp.int32) for ring in program.rings
-    }
-    operands |= {a.name: _shape(a) for a in program.arrays.values() if a.kind in ("vectors", "table", "bank")}
+    operands = {a.name: _shape(a) for a in traffic.operands(program)}
     states = {a.name: _shape(a) for a in program.arrays.values() if a.kind in ("state", "cache", "latents")}
     # Nothing that no op reads: of an operand that is not used a compiler has returned zeros from other ones' transfers.
-    read = read_arrays(program)
+    read = traffic.read_arrays(program)
     inputs = tuple(map(InputRef, (*operands, *(name for name in states if name in read))))
     outputs: dict[ChosenRef | OutputRef, Shape] = {ChosenRef(): jax.ShapeDtypeStruct((program.rows, 1), jnp.int32)}
     outputs |= {OutputRef(a.name): _shape(a) for a in program.outputs.values()}

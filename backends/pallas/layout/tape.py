@@ -49,11 +49,6 @@ def table(program: p.Program, ring: p.RingRef) -> np.ndarray:
     return np.asarray(entries + [idle] * program.rings[ring].slots, np.int32)
 
 
-def rows(program: p.Program, ring: p.RingRef) -> int:
-    """The tape's length."""
-    return sum(program.products[name].tiling.rows for name, _ in program.transfers(ring))
-
-
 def first_rows(program: p.Program) -> dict[p.ProductRef, tuple[int, ...]]:
     """By product, the row of its tape from which on it lies, for each layer that runs it in order."""
     found: dict[p.ProductRef, tuple[int, ...]] = dict.fromkeys(program.products, ())

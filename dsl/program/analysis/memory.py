@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from attrs import field
 
 from ...model import ir as m
@@ -17,6 +15,7 @@ from ..ir.scratch import ExchangeSet, collective, exchange_set, ring_bytes, room
 from ..ir.walk import walk
 from ..layout.tiling import ROW_BYTES
 from .spills import temporaries
+from .traffic import tape_rows, tapes
 
 TEMPORARIES = "compiler temporaries"
 # The bill is never below what the compiler uses, and at most so much above it.
@@ -181,19 +180,15 @@ def _smem(program: p.Program) -> list[Line]:
             found.append(Line(name, _up(count, 8) * _list(len(some)), f"[{count}, {len(some)}]"))
     for bank in program.banks.values():
         found.append(Line(f"list of {bank.name}", _list(bank.most + 1), f"[{bank.most + 1}]", bank.part))
+    read = tapes(program)
     for ring in program.rings.values():
-        entries = ring.slots + sum(times * len(made.tiling.transfers) for made, times in _through(program, ring.name))
+        entries = ring.slots + read[ring.name].transfers
         found.append(Line(f"table of {ring.name}", _list(entries), f"[{entries}] transfers", "", ring.span))
     said = {x.what: x.span for x in program.schedule.prefetches if x.kind == "cache"}
     for tile, cache in {cache.tile: cache for cache in program.caches.values()}.items():
         entries = 2 + program.rows * cache.tiles
         found.append(Line(f"tiles of {tile} positions", _list(entries), f"[{entries}]", "", said.get(cache.part)))
     return found
-
-
-def _through(program: p.Program, ring: p.RingRef) -> Iterator[tuple[p.Product, int]]:
-    """The products whose matrices pass through a ring, each with how often in a step."""
-    yield from ((made, program.times(made.place)) for made in program.products.values() if made.ring == ring)
 
 
 def _list(entries: int) -> int:
@@ -227,7 +222,7 @@ def _hbm(program: p.Program) -> list[Line]:
     """Tapes are read as they lie; arrays are padded as XLA lays them out. New states have room until they are moved."""
     found = []
     for ring in program.rings:
-        rows = sum(times * made.tiling.rows for made, times in _through(program, ring))
+        rows = tape_rows(program, ring)
         found.append(Line(f"tape of {ring}", rows * ROW_BYTES, f"{rows} rows x {ROW_BYTES} B"))
     for array in program.arrays.values():
         found.append(

@@ -11,7 +11,7 @@ from ...records import frozen
 from ...targets.targets import BYTES
 from .. import ir as p
 from ..ir.walk import walk
-from ..layout.tiling import ROW_BYTES
+from ..layout.tiling import ROW_BYTES, WIDTH
 from .routing_stats import alone, distinct, largest_group
 
 
@@ -46,7 +46,7 @@ def tapes(program: p.Program) -> dict[p.RingRef, Tape]:
         found[ring] = Tape(
             ring,
             sum(len(product.tiling.transfers) for product in made),
-            sum(product.tiling.rows for product in made) * ROW_BYTES,
+            tape_rows(program, ring) * ROW_BYTES,
             sum(own_bytes(program, product) for product in made),
         )
     return found
@@ -137,6 +137,17 @@ def _entry_width(program: p.Program, cache: p.CacheRef) -> int:
             return (ring.expanded.key, ring.expanded.value)[ring.caches.index(cache)]
     assert isinstance(cache, p.ModelCacheRef)
     return program.shares.shape(program.instance.model.states[cache.state].type.shape)[-1]
+
+
+def operands(program: p.Program) -> tuple[p.Array, ...]:
+    """What a core reads of a checkpoint: tapes, int32 `[rows, 512]`, then small weights, tables and experts."""
+    tapes = (p.Array(p.TapeRef(ring), (tape_rows(program, ring), WIDTH), "int32", "tape") for ring in program.rings)
+    return (*tapes, *(a for a in program.arrays.values() if a.kind in ("vectors", "table", "bank")))
+
+
+def tape_rows(program: p.Program, ring: p.RingRef) -> int:
+    """A tape's length."""
+    return sum(program.products[name].tiling.rows for name, _ in program.transfers(ring))
 
 
 def read_arrays(program: p.Program) -> frozenset[p.ArrayRef]:

@@ -25,7 +25,7 @@ def exchange_machine(program: p.Program) -> Automaton[p.CollectiveRef | None]:
     def send(state: p.CollectiveRef | None, name: p.CollectiveRef, op: p.Op, at: Moment) -> p.CollectiveRef | None:
         if state:
             raise Fault("E225", f"`{name}` is sent while `{state}` is under way on the same buffers", op, "set")
-        at.say("set", op, f"`{name}` is sent")
+        at.say("set", op, f"`{name}` is sent", begins=True)
         return name
 
     def receive(state: p.CollectiveRef | None, name: p.CollectiveRef, op: p.Op, at: Moment) -> p.CollectiveRef | None:
@@ -78,7 +78,7 @@ def barrier_machine(program: p.Program) -> Automaton[Entry]:
             return state
         if not state.met:
             raise Fault("E226", f"`{name}` is sent to cores that may not have entered the call", op, "barrier")
-        at.say("barrier", op, f"`{name}` is sent")
+        at.say("barrier", op, f"`{name}` is sent", begins=True)
         return Entry(True, name)
 
     def finish(state: Entry) -> None:

@@ -86,7 +86,7 @@ def copies_machine(program: p.Program, buffer: p.BufferRef, touched: Touched) ->
             raise Fault("E221", f"`{copy.name}` is loaded into slot {slot} while it is still being saved", op, slot)
         if state.slots[slot].status == "changed":
             raise Fault("E221", f"`{copy.name}` is loaded into slot {slot}, whose entry was not saved", op, slot)
-        at.say(slot, op, f"the load of `{copy.name}` into slot {slot} starts")
+        at.say(slot, op, f"the load of `{copy.name}` into slot {slot} starts", begins=True)
         return state.put(slot, Slot((copy.name, entry), "coming"))
 
     def loaded(state: Copies, op: p.CopyWait, at: Moment) -> Copies:
@@ -110,7 +110,7 @@ def copies_machine(program: p.Program, buffer: p.BufferRef, touched: Touched) ->
             raise Fault(
                 "E222", f"`{copy.name}` is saved from slot {slot} again before its save was waited for", op, slot
             )
-        at.say(slot, op, f"the save of `{copy.name}` from slot {slot} starts")
+        at.say(slot, op, f"the save of `{copy.name}` from slot {slot} starts", begins=True)
         state = state.put(slot, Slot(state.slots[slot].owner, "there"))
         return Copies(state.runs, state.slots, tuple(sorted((*state.saves, (copy.name, slot, entry)), key=str)))
 

@@ -56,7 +56,7 @@ def ring_machine(program: p.Program, ring: p.RingRef, transfers: int | None) -> 
                 continue
             if number - slots >= state.waited:
                 raise Fault("E221", f"a transfer into slot {slot} of `{ring}` starts while another fills it", op, slot)
-            at.say(slot, op, f"a transfer into slot {slot} of `{ring}` starts")
+            at.say(slot, op, f"a transfer into slot {slot} of `{ring}` starts", begins=True)
         return Ring(state.waited, state.started + op.count, state.last, state.arrived)
 
     def wait(state: Ring, op: p.Wait, at: Moment) -> Ring:

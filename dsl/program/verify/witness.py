@@ -33,7 +33,7 @@ def diagnostic(program: p.Program, fault: Fault) -> Diagnostic:
 
 def _needed(since: tuple[Event, ...]) -> tuple[Event, ...]:
     """From the last start on; what happened to the slot before does not matter."""
-    starts = [i for i, event in enumerate(since) if event.text.endswith("starts") or event.text.endswith("sent")]
+    starts = [i for i, event in enumerate(since) if event.begins]
     return since[starts[-1] :] if starts else since[-1:]
 
 
