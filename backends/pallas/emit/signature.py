@@ -180,5 +180,5 @@ def _scratch(program: p.Program) -> dict[Ref, Any]:
         found[SemaphoresRef(Way.SLOTS, bank.name)] = dma((bank.slots,))
     found[LookupSemaphoreRef()] = dma(())
     for exchange in program.exchanges.values():
-        found[exchange_set(exchange)] = collectives.scratch(collective(program, exchange))
+        found[exchange_set(program, exchange)] = collectives.scratch(collective(program, exchange))
     return found

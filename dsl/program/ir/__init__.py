@@ -4,7 +4,7 @@ Out: `Program` and all that it is made of; `walk.walk` gives each op with its pl
 places it reads, writes and fills.
 
 Order of imports: `refs`, `array_refs`, `lowered_ops`, `ops`, `phases`, `resources`, `program`, `walk`, `op_labels`,
-`scratch`, `spec_access`, `spec_transfers`, `spec_arrays`, `spec_compute`, `spec`, `spec_resources`.
+`scratch`, `spec_access`, `spec_transfers`, `spec_arrays`, `spec_compute`, `spec_blocks`, `spec`, `spec_resources`.
 """
 
 from .array_refs import (
@@ -17,13 +17,17 @@ from .array_refs import (
     ModelCacheRef,
     SmallWeightsRef,
     StateRef,
+    StepOutputRef,
     TableRef,
     TapeRef,
+    TapsRef,
     TraceRef,
 )
 from .ops import (
     Argmax,
+    ArgmaxValue,
     Attend,
+    AttendBlock,
     Barrier,
     Compute,
     CopyStart,
@@ -33,6 +37,7 @@ from .ops import (
     ExpertDot,
     Experts,
     Fetch,
+    Keep,
     LayerLoop,
     LayerSwitch,
     Lookup,
@@ -42,20 +47,21 @@ from .ops import (
     Repeat,
     RopeTables,
     Route,
+    RowLoop,
     Send,
     Start,
     StartTiles,
     StoreStart,
     StoreWait,
     Wait,
-    rope_key,
 )
-from .phases import Phase, carried
-from .program import Program
+from .phases import Phase, carried, rope_key
+from .program import Program, several_steps, weight_key
 from .refs import (
     LOGITS,
     BufferRef,
     CacheRingRef,
+    ChoiceRef,
     CollectiveRef,
     ColumnsRef,
     EarlyRef,
@@ -98,15 +104,18 @@ from .resources import (
 __all__ = [
     "LOGITS",
     "Argmax",
+    "ArgmaxValue",
     "Array",
     "ArrayRef",
     "Attend",
+    "AttendBlock",
     "Barrier",
     "Buffer",
     "BufferRef",
     "CacheRef",
     "CacheRing",
     "CacheRingRef",
+    "ChoiceRef",
     "Collective",
     "CollectiveRef",
     "ColumnsRef",
@@ -129,6 +138,7 @@ __all__ = [
     "GatherRef",
     "GatheredRef",
     "IdsRef",
+    "Keep",
     "LayerLoop",
     "LayerSwitch",
     "LogitsRef",
@@ -155,6 +165,7 @@ __all__ = [
     "RopeRef",
     "RopeTables",
     "Route",
+    "RowLoop",
     "RowRef",
     "Send",
     "SmallWeightRef",
@@ -162,12 +173,14 @@ __all__ = [
     "Start",
     "StartTiles",
     "StateRef",
+    "StepOutputRef",
     "StoreStart",
     "StoreWait",
     "StreamRef",
     "SumRef",
     "TableRef",
     "TapeRef",
+    "TapsRef",
     "TempRef",
     "TraceRef",
     "UnstreamedRef",
@@ -176,4 +189,6 @@ __all__ = [
     "Wait",
     "carried",
     "rope_key",
+    "several_steps",
+    "weight_key",
 ]

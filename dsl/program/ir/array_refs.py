@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ...records import frozen
-from .refs import BufferRef, RingRef
+from .refs import BufferRef, RingRef, ValueRef
 
 
 class ArrayRef(BufferRef):
@@ -99,3 +99,19 @@ class TraceRef(ArrayRef):
     LABEL: ClassVar[str] = "trace {0.place}.{0.value}"
     place: str
     value: str
+
+
+@frozen(cache_hash=True)
+class TapsRef(ArrayRef):
+    """What a drafter reads of the model that it drafts for."""
+
+    LABEL: ClassVar[str] = "taps {0.tap}"
+    tap: str
+
+
+@frozen(cache_hash=True)
+class StepOutputRef(ArrayRef):
+    """A value that a step gives."""
+
+    LABEL: ClassVar[str] = "{0.value}"
+    value: ValueRef

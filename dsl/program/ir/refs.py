@@ -96,6 +96,20 @@ class SumRef(CollectiveRef):
 
 
 @frozen(cache_hash=True)
+class ChoiceRef(CollectiveRef):
+    """The largest of all cores' numbers, of a statement; from the second one on they have numbers."""
+
+    place: str
+    value: str
+    number: int = 0
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.place}.{self.value}{f' {self.number}' if self.number else ''}"
+
+
+@frozen(cache_hash=True)
 class ColumnsRef(CollectiveRef):
     """The gather that ends a sum of which each core completes its own columns."""
 
@@ -193,6 +207,9 @@ class Role(Enum):
     COMPLETE = "+{}"
     TILES = "tiles of {}"
     WHOLE = "whole {}"
+    KEYS = "keys of {}"
+    VALUES = "values of {}"
+    NUMBERS = "numbers of {}"
 
 
 @frozen(cache_hash=True)
@@ -211,10 +228,15 @@ class PartRef(BufferRef):
 
 @frozen(cache_hash=True)
 class MatmulRef(BufferRef):
-    """The product with a weight."""
+    """The product with a weight; `place` is one that is not the weight's own."""
 
-    LABEL: ClassVar[str] = "@{0.weight}"
     weight: str
+    place: str = ""
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.place}.@{self.weight}" if self.place else f"@{self.weight}"
 
 
 @frozen(cache_hash=True)
@@ -227,23 +249,30 @@ class GatheredRef(BufferRef):
 
 @frozen(cache_hash=True)
 class SmallWeightRef(BufferRef):
-    """A weight among those that a place reads besides its products' matrices."""
+    """A weight among those that a place reads besides its products' matrices; `place` is one that is not its own."""
 
-    LABEL: ClassVar[str] = "{0.weight}"
     weight: str
-
-
-@frozen(cache_hash=True)
-class RowRef(BufferRef):
-    """What was looked up in a table by an input, `token` or `position`."""
-
-    table: str
-    index: str
+    place: str = ""
 
     @property
     def label(self) -> str:
         """For people."""
-        return f"row of {self.table}{'' if self.index == 'token' else f' at {self.index}'}"
+        return f"{self.place}/{self.weight}" if self.place else self.weight
+
+
+@frozen(cache_hash=True)
+class RowRef(BufferRef):
+    """What was looked up in a table by an input, `token` or `position`, or by a value; `place` if it is one's own."""
+
+    table: str
+    index: str | Ref
+    place: str = ""
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        row = f"row of {self.table}{'' if self.index == 'token' else f' at {self.index}'}"
+        return f"{self.place}.{row}" if self.place else row
 
 
 @frozen(cache_hash=True)

@@ -105,7 +105,8 @@ class CacheRing:
     """Tiles of `tile` positions of a part's caches, in `slots` buffers each.
 
     `caches` are keys and values, perhaps `expanded` from latents; or latents and common channels. Of a row's positions
-    a core has at most `positions`: all of them, or its blocks where they are shared out over `axes` of the mesh.
+    a core has at most `positions`: all of them, or its blocks where they are shared out over `axes` of the mesh. Of a
+    `window`, which ends before the first of the rows, the positions lie in turn in as many as there are.
     """
 
     name: CacheRingRef
@@ -117,6 +118,7 @@ class CacheRing:
     positions: int
     axes: tuple[str, ...] = ()
     expanded: Expanded | None = None
+    window: int | None = None
 
     @property
     def tiles(self) -> int:
@@ -197,9 +199,9 @@ class Array:
     part: str | None = None
 
 
-def ref_of(node: m.Node, place: str, views: Mapping[m.Ref, View]) -> m.Ref | None:
-    """What a name in an expression of a place, or a read there, stands for: a place's own value before another."""
+def ref_of(node: m.Node, owners: tuple[str, ...], views: Mapping[m.Ref, View]) -> m.Ref | None:
+    """What a name in an expression, or a read, stands for: the value of the first of `owners` that has one."""
     if isinstance(node, m.Local):
-        own = ValueRef(place, node.name)
-        return own if own in views else ValueRef("", node.name)
+        found = (ValueRef(owner, node.name) for owner in dict.fromkeys((*owners, "")))
+        return next((ref for ref in found if ref in views), None)
     return node.ref if isinstance(node, m.Read) else None

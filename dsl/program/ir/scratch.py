@@ -24,32 +24,44 @@ def ring_bytes(ring: p.Ring) -> int:
 
 @frozen(cache_hash=True)
 class ExchangeSet(m.Ref):
-    """The buffers that collectives of one shape share; `more`: something goes beside the columns."""
+    """The buffers that collectives of one shape share; `more`: something goes beside the columns.
+
+    `rows` are those of the value, where they are not the call's.
+    """
 
     kind: str
     wire: Wire
     width: int
     more: bool
     axes: tuple[str, ...]
+    rows: int | None
 
     @property
     def label(self) -> str:
         """For people."""
         width = f"{self.width}{' and more' if self.more else ''}"
-        return f"{self.kind} {self.wire} {width} over {' '.join(self.axes)}"
+        those = "" if self.rows is None else f" of {self.rows} rows"
+        return f"{self.kind} {self.wire} {width}{those} over {' '.join(self.axes)}"
 
 
-def exchange_set(exchange: p.Collective) -> ExchangeSet:
+def exchange_set(program: p.Program, exchange: p.Collective) -> ExchangeSet:
     """Exchanges of one shape share a set of buffers, whose parity alternates."""
-    more = exchange.beside is not None
-    return ExchangeSet(exchange.kind.name, exchange.wire, exchange.width, more, exchange.axes)
+    more, rows = exchange.beside is not None, exchange_rows(program, exchange)
+    others = None if rows == program.rows else rows
+    return ExchangeSet(exchange.kind.name, exchange.wire, exchange.width, more, exchange.axes, others)
+
+
+def exchange_rows(program: p.Program, exchange: p.Collective) -> int:
+    """The rows of an exchange's value."""
+    view = program.views.get(exchange.value)
+    return program.buffers[exchange.value if view is None else view.buffer].shape[0]
 
 
 def collective(program: p.Program, exchange: p.Collective) -> CollectivePlan:
     """Its buffers and phases."""
     cores = program.schedule.ways(exchange.axes)
     beside = program.buffers[exchange.beside].shape[-1] if exchange.beside is not None else 0
-    given = Exchanged(cores, program.rows, exchange.width + beside, exchange.wire, beside)
+    given = Exchanged(cores, exchange_rows(program, exchange), exchange.width + beside, exchange.wire, beside)
     return exchange.kind.plan(given)
 
 

@@ -27,7 +27,7 @@ def _state(array: p.Array, program: p.Program) -> Made:
     state = program.instance.model.states[array.name.state]
     shape = program.shares.shape(state.type.shape)
     rows = program.phase_of(state.part or STEP).rows
-    return (program.times(state.part), rows, *shape), program.instance.dtype(state.type)
+    return (program.entries(state.part), rows, *shape), program.instance.dtype(state.type)
 
 
 def _ring_of(name: p.CacheRef, program: p.Program) -> p.CacheRing:
@@ -43,14 +43,15 @@ def _held_cache(array: p.Array, program: p.Program) -> Made:
     assert isinstance(array.name, p.CacheRef)
     ring = _ring_of(array.name, program)
     heads, width, dtype = cached(array.name, ring, program)
-    return (program.times(ring.part), program.of.sequences, heads, ring.tiles * ring.tile, width), dtype
+    return (program.entries(ring.part), program.of.sequences, heads, ring.tiles * ring.tile, width), dtype
 
 
 def _entry(array: p.Array, program: p.Program) -> Made:
     assert isinstance(array.name, p.EntryRef)
     ring = _ring_of(array.name.cache, program)
     heads, width, dtype = cached(array.name.cache, ring, program)
-    return (program.times(ring.part), program.phase_of(ring.part).rows, heads, width), dtype
+    part = array.part or ring.part
+    return (program.times(part), program.rows_at(part), heads, width), dtype
 
 
 def _vectors(array: p.Array, program: p.Program) -> Made:
@@ -61,7 +62,7 @@ def _vectors(array: p.Array, program: p.Program) -> Made:
         if view.start != at:
             raise Wrong(f"weights overlap in `{array.name}`, or leave a gap at column {at}")
         at = room_of(view)
-    return (program.times(array.part), 1, at), "f32"
+    return (program.entries(array.part), 1, at), "f32"
 
 
 def _table(array: p.Array, program: p.Program) -> Made:
@@ -76,7 +77,7 @@ def _bank_array(array: p.Array, program: p.Program) -> Made:
     bank = next((bank for bank in program.banks.values() if bank.array == array.name), None)
     if bank is None:
         raise Wrong(f"no bank has the array `{array.name}`")
-    return (program.times(bank.part), bank.count, bank.layout.rows, WIDTH), "int32"
+    return (program.entries(bank.part), bank.count, bank.layout.rows, WIDTH), "int32"
 
 
 def _logits(array: p.Array, program: p.Program) -> Made:
@@ -91,7 +92,24 @@ def _trace(array: p.Array, program: p.Program) -> Made:
     place, value = array.name.place, array.name.value
     refs = (p.ValueRef(place, value), p.ValueRef("", value), p.ModelBufferRef(value))
     held = program.buffers[next((ref for ref in refs if ref in program.buffers), refs[0])]
-    return (*([] if array.part is None else [program.times(array.part)]), *held.shape), held.dtype
+    return (*([] if array.part is None else [program.entries(array.part)]), *held.shape), held.dtype
+
+
+def _taps(array: p.Array, program: p.Program) -> Made:
+    """Rows of the drafted model's values."""
+    assert isinstance(array.name, p.TapsRef)
+    type_ = program.instance.model.taps[array.name.tap].type
+    rows = program.rows_at(array.part or STEP)
+    return (1, rows, *program.instance.shape(type_.shape)), program.instance.dtype(type_)
+
+
+def _value(array: p.Array, program: p.Program) -> Made:
+    """A step's output as its buffer is."""
+    assert isinstance(array.name, p.StepOutputRef)
+    phase = program.phase_of(array.part or STEP)
+    held = program.buffers[program.views[array.name.value].buffer]
+    type_ = phase.step.types[array.name.value.name]
+    return (phase.rows, *program.shares.shape(type_.shape)), held.dtype
 
 
 def made_of(array: p.Array, program: p.Program) -> Made:
@@ -115,4 +133,6 @@ ARRAYS: dict[str, tuple[type[p.ArrayRef], Callable[[p.Array, p.Program], Made]]]
     "bank": (p.ExpertArrayRef, _bank_array),
     "logits": (p.LogitsRef, _logits),
     "trace": (p.TraceRef, _trace),
+    "taps": (p.TapsRef, _taps),
+    "value": (p.StepOutputRef, _value),
 }

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from attrs import field
+from attrs import evolve, field
 
 from ...diagnostics import Diagnostic, Label, MksError
 from ...model import ir as m
 from ...model.expressions import walk
-from ...model.facts import Facts, same_operand
+from ...model.facts import STEP, Facts, same_operand
 from ...model.shapes import Poly
 from ...records import define
-from ...schedule.ir import Group, Schedule, Stream
+from ...schedule.ir import Group, Schedule
 from ...schedule.shares import Shares
 from ...source import Span
 from ...targets.lanes import LANES
 from ...targets.targets import BYTES
 from .. import ir as p
 from ..ir.resources import ref_of
-from ..layout.tiling import ROW_BYTES, by_head, tiling
+from ..layout.tiling import by_head, tiling
 
 DIRECT = p.UnstreamedRef()
 
@@ -30,7 +30,11 @@ def cannot(what: str, span: Span | None, *helps: str) -> MksError:
 
 @define
 class Build:
-    """Grows while statements are lowered; `facts` and `shares` are those of the schedule, the rest as in `lower`."""
+    """Grows while statements are lowered; `facts` and `shares` are those of the schedule, the rest as in `lower`.
+
+    `step` is the one at hand; all that grows is common to all of them. `homes` gives of the inside of a loop over rows
+    the part or step that it is in.
+    """
 
     schedule: Schedule
     shares: Shares
@@ -39,6 +43,7 @@ class Build:
     rows: int
     plain: frozenset[str] = frozenset()
     consecutive: bool = False
+    homes: dict[str, str] = field(factory=dict)
     buffers: dict[p.BufferRef, p.Buffer] = field(factory=dict)
     views: dict[m.Ref, p.View] = field(factory=dict)
     rings: dict[p.RingRef, p.Ring] = field(factory=dict)
@@ -51,6 +56,52 @@ class Build:
     banks: dict[p.ExpertPoolRef, p.ExpertPool] = field(factory=dict)
     turns: dict[str, p.RopeTables] = field(factory=dict)
     scalars: dict[m.Static, tuple[float, ...]] = field(factory=dict)
+
+    def of(self, step: m.Step, rows: int, consecutive: bool) -> Build:
+        """The same Program while another step is lowered."""
+        return evolve(self, step=step, rows=rows, consecutive=consecutive)
+
+    def inside(self, loop: str, home: str) -> Build:
+        """The same while the inside of a loop over rows is."""
+        self.homes[loop] = home
+        return evolve(self, rows=1)
+
+    @property
+    def place(self) -> str:
+        """That of the step's own statements."""
+        return self.step.name or STEP
+
+    def home(self, place: str) -> str:
+        """The part or step that a place is in."""
+        return self.homes.get(place, place)
+
+    def is_step(self, place: str) -> bool:
+        """Whether a place is a step, or a loop over rows in one."""
+        return self.home(place) not in self.schedule.model.parts
+
+    def full(self, name: str, place: str) -> p.ValueRef:
+        """By what name all know a value that a place names: in a loop over rows, one of the whole step's or its own."""
+        if name in self.carried or place == self.place:
+            return p.ValueRef(self.step.name, name)
+        return p.ValueRef(place, name)
+
+    def product_of(self, weight: str, place: str) -> p.MatmulRef:
+        """The product with a weight that a place reads, which is made."""
+        found = (p.MatmulRef(weight, owner) for owner in (place, self.home(place), self.step.name, ""))
+        return next(ref for ref in found if ref in self.views)
+
+    def value_of(self, name: str, place: str) -> p.ValueRef | None:
+        """The value that a place reads by a name."""
+        found = (p.ValueRef(owner, name) for owner in (place, self.home(place), self.step.name, ""))
+        return next((ref for ref in found if ref in self.views), None)
+
+    def product_view(self, weight: str, place: str) -> p.MatmulRef:
+        """By what name all know a weight's product: the owner's by the weight's, any other's by the place's too."""
+        declared = self.schedule.model.weights[weight]
+        mine = declared.part == self.home(place) or (
+            declared.part is None and self.is_step(place) and not self.step.name
+        )
+        return p.MatmulRef(weight, "" if mine else place)
 
     def dtype(self, type_: m.Type) -> str:
         """A type's, with the working type filled in."""
@@ -85,15 +136,15 @@ class Build:
         return self.shares.instance.layer_parts(self.step.name)
 
     def ref_of(self, node: m.Node, place: str) -> m.Ref | None:
-        """What a name in an expression of a place, or a read there, stands for."""
-        return ref_of(node, place, self.views)
+        """What a name in an expression of a place, or a read there, stands for; as `Program.ref_of`."""
+        return ref_of(node, (place, self.home(place), self.step.name), self.views)
 
     def layers_of(self, part: str) -> tuple[int, ...]:
         """The layers that run a part in the step."""
         return tuple(layer for layer, parts in self.layer_parts.items() if part in parts)
 
 
-def groups(build: Build, place: str) -> dict[str, tuple[str, ...]]:
+def groups(build: Build, place: str, statements: tuple[m.Assign | m.Write, ...]) -> dict[str, tuple[str, ...]]:
     """For each weight that a place multiplies, those of its product: a stream's group, or all that share an operand.
 
     The members' order, and so every sum, is that of use, but those come first that fill whole lanes, and last those
@@ -102,10 +153,10 @@ def groups(build: Build, place: str) -> dict[str, tuple[str, ...]]:
     said: dict[str, Group] = {}
     for stream in build.schedule.streams:
         for name, lines in stream.lines:
-            if name == place:
+            if name == build.home(place):
                 said |= {weight: group for group in lines for weight in group.weights}
     found: list[tuple[object, m.Node, list[str]]] = []
-    for weight, operand, key in _multiplied(build, place):
+    for weight, operand, key in _multiplied(build, statements):
         for other_key, other, members in found:
             together = said[weight] is said.get(members[0]) if weight in said else members[0] not in said
             if together and other_key == key and same_operand(other, operand):
@@ -122,11 +173,11 @@ def groups(build: Build, place: str) -> dict[str, tuple[str, ...]]:
     return made
 
 
-def _multiplied(build: Build, place: str) -> list[tuple[str, m.Node, object]]:
+def _multiplied(build: Build, statements: tuple[m.Assign | m.Write, ...]) -> list[tuple[str, m.Node, object]]:
     """Weights in the order of use, their operands, and what two must agree in to be one product."""
     version: dict[str, int] = {}
     found: list[tuple[str, m.Node, object]] = []
-    for statement in build.facts.bodies[place]:
+    for statement in statements:
         for node in walk(statement.value):
             if isinstance(node, m.Call) and node.op == "matmul" and isinstance(node.args[0], m.WeightRef):
                 weight, operand = node.args[0].name, node.args[1]
@@ -172,17 +223,21 @@ def product(build: Build, place: str, members: tuple[str, ...], operand: p.Buffe
     build.products[name] = made
     at = 0
     for weight, width in zip(members, widths, strict=True):
-        build.views[p.MatmulRef(weight)] = p.View(result, at, (width,))
+        build.views[build.product_view(weight, place)] = p.View(result, at, (width,))
         at += width
     return made
 
 
 def layer_scalar(build: Build, static: m.Static, *, table: bool = True) -> None:
     """A number that depends on the layer is known from a table, if it differs."""
-    if static.depends - {"layer"}:
-        raise cannot("a number that depends on the row", static.span)
-    if static not in build.scalars and static.depends and table:
-        build.scalars[static] = build.shares.instance.by_layer(static)
+    if static.depends > {"layer"}:
+        raise cannot("a number that depends on the layer and on the row", static.span)
+    if "layer" in static.depends and table:
+        values = build.shares.instance.by_layer(static, build.step.name)
+        if build.scalars.setdefault(static, values) != values:
+            raise cannot(
+                "a number that depends on the layer in one way in one step, and in another in another", static.span
+            )
 
 
 def head_product(build: Build, place: str, weight: str, piece: str, heads: int, outputs: int, inputs: int,
@@ -208,48 +263,9 @@ def head_product(build: Build, place: str, weight: str, piece: str, heads: int, 
 
 def ring_of(build: Build, place: str, members: tuple[str, ...]) -> p.RingRef:
     """The ring that a product's weights pass through."""
+    home = build.home(place)
     for stream in build.schedule.streams:
-        if any(name == place and set(members) & set(g.weights) for name, lines in stream.lines for g in lines):
+        if any(name == home and set(members) & set(g.weights) for name, lines in stream.lines for g in lines):
             return p.StreamRef(stream.name)
     early = {x.what for x in build.schedule.prefetches if x.kind == "weight"}
     return p.EarlyRef(p.ProductRef(place, members)) if early & set(members) else DIRECT
-
-
-def make_rings(build: Build) -> None:
-    """Each ring's slots, once all products are known; checks that what is waited for together fits."""
-    streams = {p.StreamRef(stream.name): stream for stream in build.schedule.streams}
-    found: list[Diagnostic] = []
-    for name in dict.fromkeys(product.ring for product in build.products.values()):
-        own = [product for product in build.products.values() if product.ring == name]
-        most = max(len(run.rows) for product in own for run in product.tiling.runs)
-        rows = max(max(product.tiling.transfers) for product in own)
-        stream = streams.get(name) if isinstance(name, p.StreamRef) else None
-        if stream is None:
-            slots = most if name == DIRECT else max(len(product.tiling.transfers) for product in own)
-            build.rings[name] = p.Ring(name, slots, rows, False)
-            continue
-        build.rings[name] = p.Ring(name, stream.slots, rows, True, stream.slots_span)
-        found += _fits(own, stream)
-    if found:
-        raise MksError(found)
-
-
-def _fits(own: list[p.Product], stream: Stream) -> list[Diagnostic]:
-    """What is wrong with a stream's slots for its products; the largest of them is shown."""
-    wide = max(own, key=lambda product: max(product.tiling.transfers))
-    deep = max(own, key=lambda product: max(len(run.rows) for run in product.tiling.runs))
-    tile = max(wide.tiling.transfers) * ROW_BYTES
-    together = max(len(run.rows) for run in deep.tiling.runs)
-    found = []
-    if tile > stream.slot:
-        found.append(Diagnostic(
-            "E214", f"a transfer of `{wide.name}` takes {tile // 1024} KiB; a slot has {stream.slot // 1024}",
-            Label(stream.slot_span), (Label(wide.span, f"`{wide.name}`"),),
-            ("a product's tiles follow from its shape, so that slots change no bit of the result",),
-            (f"write `slot = {tile // 1024} KiB`",)))  # fmt: skip
-    if together > stream.slots:
-        found.append(Diagnostic(
-            "E215", f"`{deep.name}` waits for {together} transfers at once; {stream.slots} slots never hold them",
-            Label(stream.slots_span), (Label(deep.span, f"`{deep.name}`"),),
-            helps=(f"write `slots = {together}` or more",)))  # fmt: skip
-    return found

@@ -37,7 +37,7 @@ def attend_expanded(call: m.Call, frame: Frame) -> Node:
     made = product(build, part, (kv_b.name,), None, call.span)
     frame.ops.append(p.Compute((made.operand,), _entry(latent, frame), None, latent.span))
     frame.ops += loops(made, build)
-    both = frame.read(p.MatmulRef(kv_b.name), Type("f32", call.type.shape), call)
+    both = frame.read(build.product_of(kv_b.name, frame.place), Type("f32", call.type.shape), call)
     (heads, key), (_, value) = (build.shares.shape(x.type.shape) for x in (q, call))
     kept: dict[p.CacheRef, m.State] = {
         p.ExpandedRef(part, what): m.State(what, part, "cache", Type(latent.type.dtype, x.type.shape), None, call.span)

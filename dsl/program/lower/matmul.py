@@ -22,7 +22,7 @@ def matmul(call: m.Call, frame: Frame) -> ShardedValue:
         raise cannot("multiply several vectors by a matrix at once", call.span)
     if weight.name not in frame.done:
         _together(call, frame)
-    local = frame.read(p.MatmulRef(weight.name), call.type, call)
+    local = frame.read(frame.build.product_of(weight.name, frame.place), call.type, call)
     cut = weight.name in frame.build.shares.of_scattered
     if cut and isinstance(x, m.Call) and x.op == "rms_norm":
         return ShardedValue(None, None, axes(frame), local, x)

@@ -137,7 +137,7 @@ def expert_matmul(call: m.Call, frame: Frame) -> ShardedValue:
             rows = build.shares.weight_shape(build.schedule.model.weights[each])[1]
             build.views[p.MatmulRef(each)] = p.View(result, at, (rows,))
             at += rows
-    return partial_product(build, weight, frame.read(p.MatmulRef(weight.name), call.type, call))
+    return partial_product(build, weight, frame.read(build.product_of(weight.name, frame.place), call.type, call))
 
 
 def partial_product(build: Build, weight: m.WeightRef, local: Node) -> ShardedValue:

@@ -98,7 +98,7 @@ def collectives(program: p.Program) -> list[dict[str, Any]]:
     listed: set[m.Ref] = set()
     found = []
     for exchange in program.exchanges.values():
-        needs, shared = collective(program, exchange), exchange_set(exchange)
+        needs, shared = collective(program, exchange), exchange_set(program, exchange)
         made = exchange.name if exchange.kind.operation is Operation.ARGMAX else exchange.result
         found.append({
             "name": exchange.name.label,

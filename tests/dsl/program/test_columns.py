@@ -32,7 +32,7 @@ def test_a_scattered_sum_travels_until_it_is_read() -> None:
 
 
 def test_each_core_completes_its_columns() -> None:
-    """A sum and what is left scattered: a phase with the squares that all need, then the columns come together."""
+    """A sum and what is left scattered: a round with the squares that all need, then the columns come together."""
     program = kimi()
     first, second = (collective(program, program.exchanges[name]) for name in (X, p.ColumnsRef(X)))
 
