@@ -13,8 +13,8 @@ ROOT = Path(__file__).parent.parent
 ROOMS = ("grammar", "dsl", "models", "backends", "server")
 LATE = {"dsl": {"jax", "rich", "numpy"}, "models": {"jax"}}
 MOST = 23  # modules and folders in a folder
-LONGEST = 300  # lines of a module; tables of data and the syntax tree's classes are longer
-LONG = {"dsl/text/build.py", "dsl/text/syntax.py", "dsl/model/ir.py"}
+LONGEST = 300  # lines of a module; tables of data and the classes of a tree or of ops are longer
+LONG = {"dsl/text/build.py", "dsl/text/syntax.py", "dsl/model/ir.py", "dsl/program/ir/ops.py"}
 
 type ModuleName = tuple[str, ...]
 

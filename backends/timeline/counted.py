@@ -57,7 +57,7 @@ def compared(
 
 
 def _times(program: p.Program, place: str) -> int:
-    return len(program.phase.layer_parts) if place == LAYERS else program.times(place)
+    return sum(len(phase.layer_parts) for phase in program.phases) if place == LAYERS else program.times(place)
 
 
 def _counted(program: p.Program, found: Bundles) -> dict[Group, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from attrs import field
 
 from ...diagnostics import Diagnostic, Label, MksError
+from ...model.facts import STEP
 from ...records import define, frozen
 from ...schedule.ir import Point, Prefetch
 from .. import ir as p
@@ -31,6 +32,12 @@ class _Points:
     first: list[p.Op] = field(factory=list)
 
     @property
+    def again(self) -> frozenset[str]:
+        """The parts that stand twice in a layer: at no point of theirs anything sets out for others."""
+        flat = [name for names in self.choices for name in names]
+        return frozenset(name for name in flat if flat.count(name) > 1)
+
+    @property
     def position(self) -> dict[str, int]:
         """Where in a layer a part runs."""
         return {name: i for i, names in enumerate(self.choices) for name in names}
@@ -45,16 +52,17 @@ def place_starts(build: Build, choices: list[tuple[str, ...]], bodies: dict[str,
     early = {(x.kind, x.what): x for x in build.schedule.prefetches}
     for copy in build.copies.values():
         array = build.arrays.get(copy.name)
-        if array is not None:
+        mine = copy.part in bodies or (copy.part or STEP) == build.place
+        if array is not None and mine:
             what = array.kind if array.kind == "vectors" else copy.part or ""
             _copy(copy, early.get((array.kind, what)), points)
     for cache in build.caches.values():
         said = early.get(("cache", cache.part))
-        if said is not None:
+        if said is not None and cache.part in bodies:
             _within(said, cache.part, p.StartTiles(cache.name), points)
     for ring in build.rings.values():
         own = [made for made in build.products.values() if made.ring == ring.name]
-        if not ring.ahead and ring.name != DIRECT:
+        if not ring.ahead and ring.name != DIRECT and own[0].place in bodies:
             said = next(early["weight", w] for made in own for w in made.weights if ("weight", w) in early)
             _within(said, own[0].place, p.Start(ring.name, ring.slots), points)
     return points.first
@@ -62,13 +70,13 @@ def place_starts(build: Build, choices: list[tuple[str, ...]], bodies: dict[str,
 
 def _copy(copy: p.Copy, said: Prefetch | None, points: _Points) -> None:
     saved = copy.name in points.build.outputs
-    if copy.part is None:
+    if copy.part is None or copy.part == points.build.place:
         points.first += [p.CopyStart(copy.name, ahead=False), p.CopyWait(copy.name)]
         return
     own, start = points.bodies[copy.part], 1  # after the mark of the start
     if points.build.arrays[copy.name].kind == "vectors":
         own.insert(start, p.CopyWait(copy.name))
-    if said is None:
+    if said is None or copy.part in points.again:
         own[start:start] = _load(copy, saved, ahead=False)
         return
     place = _latest(said, copy, copy.part, points)
@@ -103,7 +111,11 @@ def _uses(op: p.Op | Mark, start: p.Op) -> bool:
     """Whether an op takes what a start brings."""
     if not isinstance(op, Mark) and any(_uses(inner, start) for body in children(op) for inner in body.ops):
         return True
-    return isinstance(op, p.Attend | p.Wait) and isinstance(start, p.StartTiles | p.Start) and op.ring == start.ring
+    return (
+        isinstance(op, p.Attend | p.AttendBlock | p.Wait)
+        and isinstance(start, p.StartTiles | p.Start)
+        and op.ring == start.ring
+    )
 
 
 def _latest(said: Prefetch, copy: p.Copy, part: str, points: _Points) -> _Place:
@@ -150,18 +162,20 @@ def _late(said: Prefetch, part: str) -> MksError:
 def _place(point: Point, part: str, points: _Points) -> _Place | None:
     mine = points.position[part]
     if point.relation == "previous" and point.what == "part":
-        return _starts(points.choices[mine - 1], mine == 0)
+        return _starts(points.choices[mine - 1], mine == 0, points)
     if point.relation == "previous" and point.what == "layer":
-        return _starts(points.choices[0], True)
+        return _starts(points.choices[0], True, points)
     place, mark = _mark(point)
-    if place not in points.position or mark not in points.bodies[place]:
+    if place not in points.position or place in points.again or mark not in points.bodies[place]:
         return None
     theirs = points.position[place]
     ahead = theirs > mine or (point.relation == "previous" and theirs == mine)
     return _Place({place: mark}, ahead)
 
 
-def _starts(parts: tuple[str, ...], ahead: bool) -> _Place:
+def _starts(parts: tuple[str, ...], ahead: bool, points: _Points) -> _Place | None:
+    if points.again & set(parts):
+        return None
     return _Place({name: Mark("start", name) for name in parts}, ahead)
 
 

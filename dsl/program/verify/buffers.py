@@ -10,14 +10,16 @@ from ..ir.walk import Placed, walk
 from .paths import Automaton, Fault, Moment, Parts
 from .reach import Touched
 
+_PART = 4  # of a path: phase, loop over layers, place in the layer, alternative
+
 
 def values_machine(program: p.Program, touched: Touched) -> Automaton[frozenset[str]]:
     """The state is the values that have been computed; a part's are gone when its layer is over."""
     moved = {copy.buffer for copy in program.copies.values()} | set(program.banks)
     moved |= {name for cache in program.caches.values() for name in cache.buffers}
     # Of what is written element by element, a reader knows which are there.
-    moved |= {at.op.buffer for at in walk(program) if isinstance(at.op, p.Put)}
-    of_parts = frozenset(b.name for b in program.buffers.values() if b.place not in ("", STEP))
+    moved |= {at.op.buffer for at in walk(program) if isinstance(at.op, p.Put | p.Keep)}
+    of_parts = frozenset(b.name for b in program.buffers.values() if not program.is_step(program.home(b.place)))
 
     def step(state: frozenset[str], op: p.Op, at: Moment) -> frozenset[str]:
         found = touched[at.path]
@@ -81,19 +83,30 @@ def _thing(at: Placed, number: int, program: p.Program, names: dict[tuple[str, o
     """What an op puts into the buffer that it writes."""
     match op := at.op:
         case p.Compute() | p.Put():
-            said = names.get((at.place, op.span))
+            said = names.get((program.home(at.place), op.span))
             if isinstance(op, p.Compute) and _is_trace(program, op.outputs[number]):
                 return "copy", op.outputs[number]
             if said is None or number >= len(said):
-                return "made", at.path, number
+                return "made", *_where(at, program), number
+            if isinstance(op, p.Compute) and program.home(at.place) != at.place:
+                return "value", op.outputs[number]  # of a row, or of all rows
             return ("copy" if said[number] in program.copies else "value"), said[number]
+        case p.RowLoop():
+            return "value", op.carried[number][1]
         case p.Dot():
             return "product", op.product
         case p.Receive():
             return "exchange", op.exchange
         case p.Lookup():
             return "table", op.table
-    return "made", at.path, number
+    return "made", *_where(at, program), number
+
+
+def _where(at: Placed, program: p.Program) -> tuple[object, ...]:
+    """What tells an op from others: in a part its path there, as a part may stand twice in a layer."""
+    if at.place in program.phase_of(at.place).layers:
+        return at.place, at.path[_PART:]
+    return at.place, at.path
 
 
 def _is_trace(program: p.Program, buffer: str) -> bool:
