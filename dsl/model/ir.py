@@ -6,6 +6,8 @@ operands of matrix products are rounded as their op says. `bf16` means the worki
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from attrs import field
 
 from ..records import frozen
@@ -43,6 +45,30 @@ class Local:
     """A named value: of this part, carried through the layers, or bound by a `Let` or `Experts`."""
 
     name: str
+    type: Type
+    span: Span
+
+
+class Ref:
+    """What a pass that comes later calls something by. Its `label` is for people: `LABEL` with the fields filled in."""
+
+    __slots__ = ()
+    LABEL: ClassVar[str] = ""
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return self.LABEL.format(self)
+
+    def __str__(self) -> str:
+        return self.label
+
+
+@frozen(repr=False)
+class Read:
+    """A value where such a pass has put it."""
+
+    ref: Ref
     type: Type
     span: Span
 
@@ -142,7 +168,7 @@ class Experts:
     span: Span
 
 
-type Node = Static | Local | Input | WeightRef | StateRef | Slice | Call | Select | Let | Experts
+type Node = Static | Local | Read | Input | WeightRef | StateRef | Slice | Call | Select | Let | Experts
 
 
 # Statements

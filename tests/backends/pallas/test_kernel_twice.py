@@ -9,6 +9,7 @@ from helpers.toys import DENSE
 
 from mks.backends.pallas.emit.call import layer_table
 from mks.dsl.diagnostics import MksError
+from mks.dsl.program import ir as p
 from mks.dsl.program.verify.prove import prove
 
 TWICE = DENSE.replace("      attention\n      mlp\n", "      mlp\n      attention\n      mlp\n")
@@ -29,10 +30,11 @@ def test_weights_pass_twice_and_arrays_have_each_layer_once() -> None:
     """The tape holds the part where it stands; the layer table counts its layers."""
     program = lowered(Case(TWICE, STEPS, STREAM))
 
-    assert [name for name, layer in program.transfers("all") if layer == 1] == [
+    assert [str(name) for name, layer in program.transfers(p.StreamRef("all")) if layer == 1] == [
         "mlp.gate+up", "mlp.down", "attention.wq+wk+wv", "attention.wo", "mlp.gate+up", "mlp.down",
     ]  # fmt: skip
-    assert program.arrays["vectors mlp"].shape[0] == program.entries("mlp") == 3
+    (vectors,) = (array for array in program.arrays.values() if array.kind == "vectors" and array.part == "mlp")
+    assert vectors.shape[0] == program.entries("mlp") == 3
     assert program.times("mlp") == 6
     assert layer_table(program)[1:4].tolist() == [[0, i, 0, i, 0, i] for i in range(3)]
     assert prove(program) == []
