@@ -60,13 +60,13 @@ def default_checkpoint(name: str, progress: Progress | None = None) -> tuple[Pat
     sink = Sink()
     gguf = _find(name, default, sink)
     if gguf is None:
-        return None, sink.found
+        return None, sink.diagnostics
     stat = gguf.stat()
     key = sha256(f"{_FORMAT} {gguf.name} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()[:12]
     folder = cache_folder() / "checkpoints" / f"{name}-{key}"
     if folder.is_dir() or _convert(default, gguf, folder, sink, progress):
-        return folder, sink.found
-    return None, sink.found
+        return folder, sink.diagnostics
+    return None, sink.diagnostics
 
 
 def _find(name: str, default: Default, sink: Sink) -> Path | None:

@@ -29,17 +29,17 @@ def find_definition(name: str | Path) -> tuple[Source | None, list[Diagnostic]]:
     """The text, by shipped name, by path (with a separator, or ending in `.mks`) or from an installed package."""
     sink, text = Sink(), str(name)
     if isinstance(name, Path) or text.endswith(".mks") or "/" in text or "\\" in text:
-        return _read(Path(text).expanduser(), sink), sink.found
+        return _read(Path(text).expanduser(), sink), sink.diagnostics
     if text in shipped():
-        return _read(files(__package__) / f"{text}.mks", sink), sink.found
+        return _read(files(__package__) / f"{text}.mks", sink), sink.diagnostics
     brought = {point.name: point for point in entry_points(group=GROUP)}
     if text in brought:
         place = _place(brought[text], sink)
-        return (None if place is None else _read(place, sink)), sink.found
+        return (None if place is None else _read(place, sink)), sink.diagnostics
     known = sorted({*shipped(), *brought})
     sink.report("E400", f"there is no definition `{text}`", notes=(f"known: {', '.join(known)}",),
                 helps=(*did_you_mean(text, known), "a path to a file ends in `.mks`"))  # fmt: skip
-    return None, sink.found
+    return None, sink.diagnostics
 
 
 def _place(point: EntryPoint, sink: Sink) -> Traversable | None:
@@ -71,5 +71,5 @@ def _read(place: Traversable, sink: Sink) -> Source | None:
         found = evolve(
             found, helps=found.helps or did_you_mean(place.name, (f.name for f in place.parent.glob("*.mks")))
         )
-    sink.found.append(found)
+    sink.diagnostics.append(found)
     return None

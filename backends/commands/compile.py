@@ -121,7 +121,7 @@ def chosen(args: argparse.Namespace) -> tuple[Source, Schedule, Instance]:
     schedule = evolve(schedule, rows=rows if span is None else (span,), context=args.context or schedule.context)
     instance, sink = instances[model.name], Sink()
     if not check_shares(schedule, instance, sink):
-        raise MksError([*found, *sink.found])
+        raise MksError([*found, *sink.diagnostics])
     warn(found)
     return source, schedule, instance
 

@@ -52,7 +52,7 @@ def sized(schedule: Schedule, instance: Instance, rows: int, context: int) -> Sc
     """The schedule for so many rows and positions, at a checkpoint's sizes. Raises `MksError` where it does not fit."""
     schedule, sink = evolve(schedule, rows=(rows,), context=context), Sink()
     if not check_shares(schedule, instance, sink):
-        raise MksError(sink.found)
+        raise MksError(sink.diagnostics)
     return schedule
 
 

@@ -125,7 +125,7 @@ def _lowered(args: argparse.Namespace) -> tuple[Source, Binding, Program]:
     binding = bind(model, place, found, adopt=args.sizes == "config", sizes=args.size, dtype=args.dtype)
     sink = Sink()
     if not check_shares(schedule, binding.instance, sink):
-        raise MksError([*found, *sink.found])
+        raise MksError([*found, *sink.diagnostics])
     program = lower(schedule, binding.instance, schedule.rows[0], plain(binding))
     warn(found)
     return definition.file.source, binding, program

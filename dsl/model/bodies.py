@@ -45,9 +45,9 @@ def part(declared: s.Part, scope: Scope) -> m.Part:
             scope.report("E115", "a part holds assignments only", statement.span,
                          helps=("parts and loops are run by a `step`",))  # fmt: skip
             continue
-        found = _guarded(statement, scope, carried, assigned)
-        if found is not None:
-            body.append(found)
+        unguarded = _guarded(statement, scope, carried, assigned)
+        if unguarded is not None:
+            body.append(unguarded)
     _check_states(tuple(body), scope)
     return m.Part(declared.name.text, tuple(body), declared.name.span)
 
@@ -114,9 +114,9 @@ def _check_name(target: s.Name, type_: Type, scope: Scope, carried: dict[str, Ty
     if text in RESERVED:
         raise scope.report("E102", f"`{text}` has a meaning of its own and cannot be assigned", target.span)
     for key in (f"{scope.part}.{text}", text):
-        if key in world.places and key not in world.functions:
+        if key in world.declared_at and key not in world.functions:
             raise scope.report("E102", f"`{text}` is declared already", target.span,
-                               others=(Label(world.places[key], "here"),))  # fmt: skip
+                               others=(Label(world.declared_at[key], "here"),))  # fmt: skip
 
 
 def _write(statement: s.Assign, value: Node, guard: m.Static | None, scope: Scope) -> m.Write:
@@ -198,9 +198,9 @@ def step(declared: s.Step, scope: Scope, parts: dict[str, s.Part]) -> (
             elif isinstance(statement, s.Run):
                 raise scope.report("E115", "a part runs inside `for layer in …`", statement.span)
             else:
-                found = _guarded(statement, scope, carried, assigned)
-                if found is not None:
-                    body.append(found)
+                unguarded = _guarded(statement, scope, carried, assigned)
+                if unguarded is not None:
+                    body.append(unguarded)
         except Stop:
             continue
     name = "" if declared.name is None else declared.name.text
@@ -259,9 +259,9 @@ def _rows(loop: s.For, scope: Scope, declared: s.Step, assigned: dict[str, Span]
         if not isinstance(statement, s.Assign):
             scope.report("E115", "a loop over rows holds assignments only", statement.span)
             continue
-        found = _guarded(statement, scope, carried, assigned)
-        if found is not None:
-            body.append(found)
+        unguarded = _guarded(statement, scope, carried, assigned)
+        if unguarded is not None:
+            body.append(unguarded)
     return m.Loop("row", start, stop, tuple(body), loop.span)
 
 

@@ -250,7 +250,7 @@ class Codec:
 
 
 @frozen(repr=False)
-class Place:
+class CheckpointTensor:
     """A tensor in a checkpoint. `{layer}` and `{size}` in names run over the layer and that axis.
 
     `rows` is the first row taken (a scalar over sizes); `scale` and `global_scale` are the codec's companions.
@@ -280,7 +280,7 @@ class Weight:
     part: str | None
     codec: Codec
     shape: Shape
-    places: tuple[Place | Alias, ...]
+    tensors: tuple[CheckpointTensor | Alias, ...]
     span: Span
 
     @property

@@ -36,7 +36,7 @@ def _partial(value: str, reduces: list[Reduce], draft: Draft) -> bool:
     for p in draft.facts.products:
         if value in p.values:
             axis = draft.model.weights[p.weight].shape[-1]
-            reads = {f"{p.place}.{n.name}" for n in walk(p.operand) if isinstance(n, m.Local)}
+            reads = {f"{p.scope}.{n.name}" for n in walk(p.operand) if isinstance(n, m.Local)}
             if p.in_experts or reads & scattered or any(a.name in draft.shards for a in axis.atoms):
                 return True
     return False
@@ -47,15 +47,15 @@ def reduce(item: s.Reduce, draft: Draft) -> list[Reduce]:
     given = options(item.options, ("by", "wire"), draft)
     by = word(given.get("by"), KINDS, "direct", draft)
     wire = word(given.get("wire"), WIRES, "f32", draft)
-    found = []
+    reduces = []
     for name in item.values:
         if any(p.in_experts and p.weight == name.text for p in draft.facts.products):
-            found.append(Reduce(name.text, by, wire, name.span))
+            reduces.append(Reduce(name.text, by, wire, name.span))
             continue
         value = draft.value(name)
         if value is not None:
-            found.append(Reduce(value, by, wire, name.span))
-    return found
+            reduces.append(Reduce(value, by, wire, name.span))
+    return reduces
 
 
 def no_sums(reduces: list[Reduce], draft: Draft) -> None:
@@ -84,7 +84,7 @@ def overlap(item: s.Overlap, gathers: list[Gather], reduces: list[Reduce], draft
     for group in groups:
         for weight in group.weights:
             for p in draft.facts.products_of(weight):
-                if any(_depends(p.operand, v, draft) for v in values if v.split(".")[0] == p.place):
+                if any(_depends(p.operand, v, draft) for v in values if v.split(".")[0] == p.scope):
                     draft.sink.report("E211", f"the product with `{weight}` depends on what it should overlap",
                                       group.span, others=(Label(p.operand.span, "its operand"),))  # fmt: skip
     return Overlap(item.verb, values, groups, item.span) if values and groups else None
@@ -100,7 +100,7 @@ def _overlapped(item: s.Group, draft: Draft) -> Group | None:
 
 def _depends(operand: m.Node, value: str, draft: Draft) -> bool:
     """Whether an operand is made from a value of the same part."""
-    place, name = value.split(".", 1)
+    scope, name = value.split(".", 1)
     pending, seen = [operand], set()
     while pending:
         for node in walk(pending.pop()):
@@ -109,7 +109,7 @@ def _depends(operand: m.Node, value: str, draft: Draft) -> bool:
                     return True
                 seen.add(node.name)
                 if node.name not in _carried(draft):
-                    pending.extend(draft.facts.values.get(f"{place}.{node.name}", ()))
+                    pending.extend(draft.facts.values.get(f"{scope}.{node.name}", ()))
     return False
 
 

@@ -11,18 +11,18 @@ BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 def options(given: tuple[s.Option, ...], known: tuple[str, ...], draft: Draft) -> dict[str, s.Option]:
     """Those that are known, by name, each once."""
-    found: dict[str, s.Option] = {}
+    by_name: dict[str, s.Option] = {}
     for option in given:
         name = option.name.text
         if name not in known:
             draft.sink.report("E206", f"unknown option `{name}`", option.span,
                               notes=(f"known: {', '.join(known)}",), helps=did_you_mean(name, known))  # fmt: skip
-        elif name in found:
+        elif name in by_name:
             draft.sink.report("E202", f"`{name}` is said twice", option.span,
-                              others=(Label(found[name].span, "first here"),))  # fmt: skip
+                              others=(Label(by_name[name].span, "first here"),))  # fmt: skip
         else:
-            found[name] = option
-    return found
+            by_name[name] = option
+    return by_name
 
 
 def count(option: s.Option | None, units: dict[str, int], draft: Draft) -> int | None:
@@ -35,8 +35,8 @@ def count(option: s.Option | None, units: dict[str, int], draft: Draft) -> int |
         return None
     unit = value.unit or ""
     if unit not in units:
-        words = [u for u in units if u]
-        helps = did_you_mean(unit, words) or ((f"write `{value.text} {words[-1]}`",) if words else ())
+        units_left = [u for u in units if u]
+        helps = did_you_mean(unit, units_left) or ((f"write `{value.text} {units_left[-1]}`",) if units_left else ())
         what = f"unknown unit `{unit}`" if unit else f"`{option.name.text}` needs a unit"
         draft.sink.report("E206", what, value.span, helps=helps)
         return None

@@ -20,7 +20,7 @@ LARGEST_ROWS = 8
 
 def resolve_schedule(declared: s.Schedule, model: m.Model, sink: Sink) -> Schedule | None:
     """The Schedule, or `None` where its machine is unknown; what is wrong goes to `sink`."""
-    before = len(sink.found)
+    before = len(sink.diagnostics)
     draft = Draft(sink, model, Facts(model))
     target, topology = _machine(declared, draft)
     settings = {item.keyword: item for item in declared.items if isinstance(item, s.Setting)
@@ -42,7 +42,7 @@ def resolve_schedule(declared: s.Schedule, model: m.Model, sink: Sink) -> Schedu
     for prefetch in moved.prefetches:
         if "context" in settings and prefetch.tile is not None:
             _tile(prefetch.tile, context, prefetch.span, draft)
-    if target is None or any(d.severity == "error" for d in sink.found[before:]):
+    if target is None or any(d.severity == "error" for d in sink.diagnostics[before:]):
         return None
     return Schedule(declared.name.text, model, target, topology, rows, spans, keep, context, tuple(draft.mesh.items()),
                     draft.shards, draft.splits, moved.streams, moved.fetches, moved.prefetches, moved.gathers,
@@ -54,31 +54,31 @@ def _tile(tile: int, context: int, span: Span, draft: Draft) -> None:
     shard = draft.shards.get("position")
     ways = prod(draft.mesh[axis] for axis in shard.axes) if shard is not None else 1
     longest = longest_tile(context, ways)
-    said = f"a tile of {tile} token{'s' * (tile > 1)}"
+    described = f"a tile of {tile} token{'s' * (tile > 1)}"
     if tile > longest and shard is not None and tile <= context:
-        draft.sink.report("E205", f"{said} is longer than what a core has, {longest} positions", span,
+        draft.sink.report("E205", f"{described} is longer than what a core has, {longest} positions", span,
                           helps=(f"write `tile = {longest} tokens`",),
                           others=(Label(shard.span, f"{context} positions over {ways} cores"),))  # fmt: skip
     elif tile > longest:
-        draft.sink.report("E205", f"{said} is longer than the context, {context}", span,
+        draft.sink.report("E205", f"{described} is longer than the context, {context}", span,
                           helps=(f"write `tile = {longest} tokens`",))  # fmt: skip
     elif tile < STEP:
-        draft.sink.report("E205", f"{said} is shorter than {STEP}", span,
+        draft.sink.report("E205", f"{described} is shorter than {STEP}", span,
                           notes=("starting the transfers of shorter ones takes longer than they do",),
                           helps=(f"write `tile = {min(2 * STEP, longest)} tokens`",))  # fmt: skip
     elif tile % STEP:
         near = (tile // STEP * STEP, min(-(-tile // STEP) * STEP, longest))
-        draft.sink.report("E205", f"{said} is no multiple of {STEP}", span,
+        draft.sink.report("E205", f"{described} is no multiple of {STEP}", span,
                           helps=tuple(f"write `tile = {size} tokens`" for size in dict.fromkeys(near)))  # fmt: skip
 
 
 def _machine(declared: s.Schedule, draft: Draft) -> tuple[Target | None, tuple[int, ...]]:
-    found = [item for item in declared.items if isinstance(item, s.Target) and draft.once("target", item.span)]
-    if not found:
+    machines = [item for item in declared.items if isinstance(item, s.Target) and draft.once("target", item.span)]
+    if not machines:
         draft.sink.report("E201", f"schedule `{declared.name.text}` names no target", declared.name.span,
                           helps=("write `target tpu7x 2x2x1`",))  # fmt: skip
         return None, ()
-    item = found[0]
+    item = machines[0]
     target = targets.get(item.chip.text)
     if target is None:
         draft.sink.report("E201", f"unknown target `{item.chip.text}`", item.chip.span,

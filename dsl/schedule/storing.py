@@ -19,7 +19,7 @@ def store(item: s.Store, draft: Draft) -> list[Store]:
         codec = resolve_codec(item.codec, Scope(World(draft.sink, frozenset()), None))
     except Stop:
         return []
-    found = []
+    stored = []
     for name in item.weights:
         weight = draft.weight(name)
         if weight is None:
@@ -34,8 +34,8 @@ def store(item: s.Store, draft: Draft) -> list[Store]:
                               notes=(f"experts that are mxfp4 can be fp8 in blocks of {_GROUP} inputs or a multiple: "
                                      "that can be proven exact",))  # fmt: skip
         else:
-            found.append(Store(weight, codec, name.span))
-    return found
+            stored.append(Store(weight, codec, name.span))
+    return stored
 
 
 def _why_not(weight: str, declared: m.Codec, codec: m.Codec, draft: Draft) -> tuple[str, tuple[str, ...]] | None:

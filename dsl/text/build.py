@@ -123,13 +123,17 @@ class Builder:
 
     def weight(self, meta: Meta, c: list[Any]) -> s.Declaration:
         """One line of a weights block."""
-        places = tuple(x if isinstance(x, s.Place) else s.Place(x.span, x) for x in c[3:] if not isinstance(x, Token))
-        return s.Declaration(self.span(meta), c[0], c[1], c[2], places)
+        tensors = tuple(
+            x if isinstance(x, s.CheckpointTensor) else s.CheckpointTensor(x.span, x)
+            for x in c[3:]
+            if not isinstance(x, Token)
+        )
+        return s.Declaration(self.span(meta), c[0], c[1], c[2], tensors)
 
-    def tensor(self, meta: Meta, c: list[Any]) -> s.Place:
+    def tensor(self, meta: Meta, c: list[Any]) -> s.CheckpointTensor:
         """A tensor's name with its options."""
         rounded, name, rows, scale, global_scale = c
-        return s.Place(self.span(meta), name, rounded is not None, rows, scale, global_scale)
+        return s.CheckpointTensor(self.span(meta), name, rounded is not None, rows, scale, global_scale)
 
     def kind(self, meta: Meta, c: list[Any]) -> tuple[str, s.Expr | None]:
         """`state`, `cache last n`, `buffer`."""

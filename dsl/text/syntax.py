@@ -214,7 +214,7 @@ class Codec:
 
 
 @frozen(repr=False)
-class Place:
+class CheckpointTensor:
     """Where a weight lies: a tensor's name with its options, or another weight's name."""
 
     span: Span
@@ -233,7 +233,7 @@ class Declaration:
     names: tuple[Name, ...]
     codec: Codec
     shape: tuple[Expr, ...]
-    places: tuple[Place, ...] = ()
+    tensors: tuple[CheckpointTensor, ...] = ()
 
 
 @frozen(repr=False)

@@ -72,7 +72,7 @@ def tied(checkpoint: Checkpoint) -> bool | None:
 class _Chosen:
     """A place; the weight's axes that run over its tensors; names of tensors, of scales, of global scales."""
 
-    place: m.Place
+    place: m.CheckpointTensor
     axes: tuple[int, ...]
     names: list[list[str]]
 
@@ -89,7 +89,7 @@ class _Work:
 
     def place(self, weight: m.Weight, layer: int | None) -> None:
         """Find one weight of one layer."""
-        alias = next((p for p in weight.places if isinstance(p, m.Alias)), None)
+        alias = next((p for p in weight.tensors if isinstance(p, m.Alias)), None)
         is_head = alias is not None and weight.part is None and "." not in alias.weight
         chosen = self._choose(weight, layer)
         if isinstance(chosen, m.Alias):
@@ -106,7 +106,7 @@ class _Work:
     def _choose(self, weight: m.Weight, layer: int | None) -> _Chosen | m.Alias | None:
         """The first place that is there in full; of an incomplete one, what it lacks is reported."""
         tensors, incomplete, first = self.checkpoint.tensors, None, None
-        for place in weight.places:
+        for place in weight.tensors:
             if isinstance(place, m.Alias):
                 if incomplete is None:
                     return place
@@ -148,7 +148,7 @@ class _Work:
         return Source(tuple(pieces), axes) if len(pieces) == len(chosen.names[0]) else None
 
     def _plain(
-        self, weight: m.Weight, place: m.Place, shape: tuple[int, ...], start: int | None, tensor: Stored
+        self, weight: m.Weight, place: m.CheckpointTensor, shape: tuple[int, ...], start: int | None, tensor: Stored
     ) -> Piece | None:
         dtype = self.instance.dtype(weight.type)
         if tensor.kind not in REAL:
@@ -204,7 +204,7 @@ class _Work:
                 at = self.aliases[at]
             if at in seen:
                 weight = self.instance.model.weights[key[0]]
-                places = [p for p in weight.places if isinstance(p, m.Place)]
+                places = [p for p in weight.tensors if isinstance(p, m.CheckpointTensor)]
                 self.faults.absent(weight, [p.name for p in places] or [weight.name])
             self.aliases[key] = at
 

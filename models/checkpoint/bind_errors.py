@@ -55,7 +55,7 @@ class Faults:
         self._add("E421", weight, f"`{weight.name}` has another shape in the checkpoint",
                   [f"`{tensor.name}` is {list(tensor.shape)}; {list(want)}{part} is needed"])  # fmt: skip
 
-    def rows(self, weight: m.Weight, place: m.Place, value: object) -> None:
+    def rows(self, weight: m.Weight, place: m.CheckpointTensor, value: object) -> None:
         """A first row that is not a whole number."""
         self._add("E421", weight, f"`{weight.name}` begins at a row that is not a whole number",
                   [f"`rows {value} ..` of `{place.name}`"])  # fmt: skip
@@ -100,7 +100,7 @@ class Faults:
         if not self.damaged:
             self._add(
                 "E425", weight, f"`{weight.name}` is absent, and the config unties it from `{alias.weight}`",
-                [f"absent: `{p.name}`" for p in weight.places if isinstance(p, m.Place)],
+                [f"absent: `{p.name}`" for p in weight.tensors if isinstance(p, m.CheckpointTensor)],
                 ('`"tie_word_embeddings": true` in config.json would make them one',),
                 (Label(alias.span, "used where the config allows it"),))  # fmt: skip
 

@@ -26,10 +26,10 @@ def scan_checkpoint(path: str | Path) -> tuple[Checkpoint | None, list[Diagnosti
     """As `open_checkpoint`, but what is sound of a damaged checkpoint is returned too, so that more can be said."""
     path, sink = Path(path).expanduser(), Sink()
     try:
-        return _scan(path, sink), sink.found
+        return _scan(path, sink), sink.diagnostics
     except OSError as e:
         sink.report("E401", f"`{path}` cannot be read: {e.strerror or e}")
-        return None, sink.found
+        return None, sink.diagnostics
 
 
 def _scan(path: Path, sink: Sink) -> Checkpoint | None:

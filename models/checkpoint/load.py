@@ -39,7 +39,7 @@ def load(
     sink = Sink()
     if instance is not None and not check_instance(instance, sink):
         instance = None
-    found += sink.found
+    found += sink.diagnostics
     binding = None
     # Without sizes, or with none from a damaged checkpoint's tensors, shapes would only repeat what was said.
     if instance is not None:

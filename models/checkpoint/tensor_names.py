@@ -26,7 +26,7 @@ class Run:
     length: int
 
 
-def runs(place: m.Place, weight: m.Weight, instance: Instance, most: int) -> tuple[Run, ...]:
+def runs(place: m.CheckpointTensor, weight: m.Weight, instance: Instance, most: int) -> tuple[Run, ...]:
     """The axes that the place's name holds as `{size}`, outermost first; lengths end at `most`, if a config lies."""
     words = set(PLACEHOLDER.findall(place.name))
     texts = [(i, str(axis)) for i, axis in enumerate(weight.shape)]
@@ -101,8 +101,8 @@ def working_type(model: m.Model, checkpoint: Checkpoint) -> str:
 
 
 def _widest(weight: m.Weight, kinds: Mapping[str, set[str]]) -> set[str]:
-    for place in weight.places:
-        if isinstance(place, m.Place) and place.scale is None and not place.rounded:
+    for place in weight.tensors:
+        if isinstance(place, m.CheckpointTensor) and place.scale is None and not place.rounded:
             found = kinds.get(pattern(place.name))
             if found:
                 return found

@@ -95,7 +95,10 @@ class Unread:
             found = [
                 weight.name
                 for weight in weights
-                if any(isinstance(place, m.Place) and pattern(place.name).startswith(start) for place in weight.places)
+                if any(
+                    isinstance(place, m.CheckpointTensor) and pattern(place.name).startswith(start)
+                    for place in weight.tensors
+                )
             ]
             if found:
                 return found
@@ -118,7 +121,7 @@ class Unread:
         """Patterns of places with `{layer}`, and which of their numbers it is."""
         found = {}
         for weight in self.instance.model.weights.values():
-            for place in (place for place in weight.places if isinstance(place, m.Place)):
+            for place in (place for place in weight.tensors if isinstance(place, m.CheckpointTensor)):
                 for text in (place.name, place.scale, place.global_scale):
                     if text is not None and "{layer}" in text:
                         at = text.index("{layer}")

@@ -107,7 +107,7 @@ def open_packed(folder: str | Path) -> Packed:
     check_texts(folder, said["texts"], sink)
     tensors = tuple(open_core(folder / file["name"], expected, file["header"], sink) for file in said["files"])
     if sink.failed:
-        raise MksError(sink.found)
+        raise MksError(sink.diagnostics)
     return Packed(folder, said, instance, schedule, tensors, plain)
 
 
@@ -148,7 +148,7 @@ def _rebuilt(folder: Path, said: dict[str, Any]) -> tuple[Instance, Schedule]:
         raise ValueError("`target`, `topology`, `mesh` and `cores` are not the schedule's")
     sink = Sink()
     if instance is None or not check_instance(instance, sink) or not check_shares(schedule, instance, sink):
-        raise MksError([*found, *sink.found])
+        raise MksError([*found, *sink.diagnostics])
     return instance, schedule
 
 

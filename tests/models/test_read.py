@@ -134,7 +134,7 @@ def muse(tmp_path: Path, save_file: Callable[..., None]) -> tuple[Path, dict[str
     arrays: dict[str, np.ndarray] = {}
     for weight in definition.weights.values():
         for layer in instance.owner_layers(weight.part) or [None]:
-            place: Any = weight.places[0]
+            place: Any = weight.tensors[0]
             if place.scale is None:
                 shape = instance.shape(weight.shape)
                 kind = np.float32 if weight.codec.name == "f32" else bf16

@@ -25,14 +25,14 @@ def codes(data: bytes) -> list[str]:
     sink = Sink()
     found = read_header("w.safetensors", data, len(data), sink)
     assert (found is None) == sink.failed
-    return [d.code for d in sink.found]
+    return [d.code for d in sink.diagnostics]
 
 
 def text(data: bytes) -> str:
     """All that is said of a file's bytes."""
     sink = Sink()
     read_header("w.safetensors", data, len(data), sink)
-    return "\n".join(line for d in sink.found for line in (d.message, *d.notes, *d.helps))
+    return "\n".join(line for d in sink.diagnostics for line in (d.message, *d.notes, *d.helps))
 
 
 def test_accepts_a_sound_file() -> None:
@@ -47,7 +47,7 @@ def test_accepts_a_sound_file() -> None:
     assert (entries["b"].kind, entries["b"].shape, entries["b"].begin, entries["b"].end) == ("f32", (2,), 0, 8)
     assert (entries["a"].kind, entries["a"].shape) == ("bf16", ())
     assert start == len(data) - 10
-    assert not sink.found
+    assert not sink.diagnostics
 
 
 @pytest.mark.parametrize(

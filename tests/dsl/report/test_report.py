@@ -31,7 +31,7 @@ def test_qwen38_reads_what_its_shapes_say() -> None:
     weights = next(line.bytes for line in counts.read if line.name == "weights")
     assert weights == pytest.approx(2 * matrices, rel=2e-3)
     assert weights > 2 * matrices
-    assert not sink.found
+    assert not sink.diagnostics
     assert counts.bound == "bytes"
     assert counts.floor_seconds == pytest.approx(counts.read_bytes / 3.2e12)
 
@@ -53,7 +53,7 @@ def test_kimi_k3_reads_what_was_computed_from_its_shapes() -> None:
     lines = {line.name: line.bytes for line in counts.read}
     assert lines["weights"] + lines["experts"] == pytest.approx(4.7e9, rel=0.04)
     assert charged.held < 94.7 * 2**30
-    assert not sink.found
+    assert not sink.diagnostics
 
 
 def test_padding_is_reported() -> None:
@@ -79,15 +79,15 @@ def test_padding_is_reported() -> None:
 def test_a_ring_that_does_not_fit_is_refused_with_one_that_does() -> None:
     """E301 shows the parties and the arithmetic; the depth that it proposes is accepted, one more is not."""
     _, sink = reported("qwen38", ("slots = 14", "slots = 40"))
-    (refusal,) = sink.found
+    (refusal,) = sink.diagnostics
     assert refusal.code == "E301"
     assert "at span = 8" in refusal.message
     assert refusal.primary is not None
     assert "40 slots x 2.50 MiB = 100.00 MiB" in refusal.primary.text
     assert refusal.notes[0].startswith("bill (MiB): stream dense 100.0 + state delta.S 6.8 + tiles of attention.keys ")
     fits = int(refusal.helps[0].split("=")[1].split()[0])
-    assert not reported("qwen38", ("slots = 14", f"slots = {fits}"))[1].found
-    assert [d.code for d in reported("qwen38", ("slots = 14", f"slots = {fits + 1}"))[1].found] == ["W301"]
+    assert not reported("qwen38", ("slots = 14", f"slots = {fits}"))[1].diagnostics
+    assert [d.code for d in reported("qwen38", ("slots = 14", f"slots = {fits + 1}"))[1].diagnostics] == ["W301"]
 
 
 TILES = ("tile = 1024 tokens, slots = 8", "tile = 8192 tokens, slots = 6")
@@ -96,42 +96,42 @@ TILES = ("tile = 1024 tokens, slots = 8", "tile = 8192 tokens, slots = 6")
 def test_every_value_that_is_proposed_fits() -> None:
     """A ring that no depth saves: shorter tiles or fewer do, each as the help says and not a step more."""
     _, sink = reported("qwen38", TILES, ("context 4096", "context 16384"))
-    (refusal,) = sink.found
+    (refusal,) = sink.diagnostics
     helps = [help_.split(" fits")[0] for help_ in refusal.helps]
     assert [text.split(" = ")[0] for text in helps] == ["tile", "slots"]
     tile, slots = (int(text.split(" = ")[1].split()[0]) for text in helps)
     for made, more in (((tile, 6), (tile + 128, 6)), ((8192, slots), (8192, slots + 1))):
         for (length, count), fine in ((made, True), (more, False)):
             edit = (TILES[0], f"tile = {length} tokens, slots = {count}")
-            assert (not reported("qwen38", edit, ("context 4096", "context 16384"))[1].found) == fine
+            assert (not reported("qwen38", edit, ("context 4096", "context 16384"))[1].diagnostics) == fine
 
 
 def test_fewer_rows_are_proposed() -> None:
     """A ring that is too deep for eight rows, and for eight tokens of a sequence, is not for fewer."""
     _, sink = reported("qwen38", ("slots = 14", "slots = 20"))
-    (refusal,) = sink.found
+    (refusal,) = sink.diagnostics
     assert refusal.code == "E301"
     (rows,) = (help_ for help_ in refusal.helps if help_.startswith("rows"))
     found = re.match(r"rows = (\d+) and span = (\d+) fit ", rows)
     assert found is not None
     fewer = [each for each in ("1", "2", "4") if int(each) <= int(found[1])]
     edits = (("slots = 14", "slots = 20"), ("rows 1, 2, 4, 8", f"rows {', '.join(fewer)}"))
-    assert not reported("qwen38", *edits, ("span 1, 8 ", f"span 1, {found[2]} "))[1].found
-    assert reported("qwen38", *edits, ("span 1, 8 ", f"span 1, {int(found[2]) + 1} "))[1].found
+    assert not reported("qwen38", *edits, ("span 1, 8 ", f"span 1, {found[2]} "))[1].diagnostics
+    assert reported("qwen38", *edits, ("span 1, 8 ", f"span 1, {int(found[2]) + 1} "))[1].diagnostics
 
 
 def test_a_span_is_billed() -> None:
     """Eight tokens do not fit where two rows do; the span that is proposed does, and a longer one does not."""
     edits = (("slots = 14", "slots = 20"), ("rows 1, 2, 4, 8", "rows 1, 2"))
     _, sink = reported("qwen38", *edits)
-    (refusal,) = sink.found
+    (refusal,) = sink.diagnostics
     assert refusal.code == "E301"
     assert "at span = 8" in refusal.message
     (help_,) = (each for each in refusal.helps if each.startswith("span"))
     fits = int(help_.split(" fits")[0].removeprefix("span = "))
     for span, fine in ((fits, True), (fits + 1, False)):
         found, sink = reported("qwen38", *edits, ("span 1, 8 ", f"span 1, {span} "))
-        assert (not sink.found) == fine
+        assert (not sink.diagnostics) == fine
     assert [str(counts.of) for counts, _ in found.passes] == ["rows = 1", "rows = 2", f"span = {fits + 1}"]
     assert f"span {fits + 1} " in as_text(found)
     assert as_json(found)["spans"][0]["span"] == fits + 1
@@ -150,7 +150,7 @@ def test_a_span_reads_weights_and_caches_once() -> None:
 def test_where_nothing_fits_the_help_says_so() -> None:
     """A state alone is larger than the memory."""
     _, sink = reported("qwen38", ("size val      = 128", "size val      = 32768"), ("rows 1, 2, 4, 8", "rows 1"))
-    refusal = next(d for d in sink.found if d.code == "E301")
+    refusal = next(d for d in sink.diagnostics if d.code == "E301")
     assert refusal.helps == ("no depth of a ring, tile, wire type, number of rows or span makes it fit",)
 
 
@@ -178,7 +178,7 @@ def test_experts_that_are_stored_as_fp8_take_twice_the_bytes() -> None:
     held = [next(line.bytes for line in found.rows[0][0].held if line.name == "weights") for found in (before, after)]
     down = 92 * 224 * 3584 * 384
 
-    assert not sink.found
+    assert not sink.diagnostics
     assert held[1] - held[0] == down - down // 2 + 92 * 224 * 3584 * (2 - 384 // 32)
     assert not any("moe.down" in line for line in after.padding)
     assert after.rows[0][0].read_bytes > before.rows[0][0].read_bytes
@@ -188,14 +188,14 @@ def test_a_ring_of_any_depth_is_answered_at_once() -> None:
     """What would fit is computed, not tried slot by slot."""
     _, sink = reported("qwen38", ("slots = 14", "slots = 1099511627775"), ("rows 1, 2, 4, 8", "rows 1"))
     _, fewer = reported("qwen38", ("slots = 14", "slots = 40"), ("rows 1, 2, 4, 8", "rows 1"))
-    assert sink.found[0].helps == fewer.found[0].helps
+    assert sink.diagnostics[0].helps == fewer.diagnostics[0].helps
 
 
 def test_a_model_that_does_not_fit_hbm_is_refused() -> None:
     """Kimi K3 on four chips."""
     edits = (("target tpu7x 2x2x4 ", "target tpu7x 2x2x1 "), ("mesh ep = 2, tp = 16", "mesh ep = 2, tp = 4"))
     _, sink = reported("kimi_k3", *edits)
-    assert "E302" in [d.code for d in sink.found]
+    assert "E302" in [d.code for d in sink.diagnostics]
 
 
 def test_an_expanded_cache_is_larger() -> None:

@@ -14,7 +14,7 @@ from .scheduled import mentions
 
 
 @frozen
-class Places:
+class MentionIndex:
     """All mentions of some files."""
 
     mentions: tuple[Mention, ...]
@@ -22,46 +22,46 @@ class Places:
 
     def at(self, source: Source, offset: int) -> Mention | None:
         """The name that a character belongs to, or the one that ends there."""
-        found = [m for m in self.mentions if m.span.source is source and m.span.start <= offset <= m.span.end]
-        return min(found, key=lambda m: (m.span.end == offset, m.span.end - m.span.start), default=None)
+        near = [m for m in self.mentions if m.span.source is source and m.span.start <= offset <= m.span.end]
+        return min(near, key=lambda m: (m.span.end == offset, m.span.end - m.span.start), default=None)
 
     def declarations(self, mention: Mention) -> tuple[Mention, ...]:
         """Where a name is declared: of a value that is set again and again, the last time before."""
-        found = [m for m in self.mentions if m.declares and m.key == mention.key]
+        declaring = [m for m in self.mentions if m.declares and m.key == mention.key]
         if mention.key.kind != "value":
-            return tuple(found)
-        own = [m for m in found if m.owner == mention.owner]
+            return tuple(declaring)
+        own = [m for m in declaring if m.owner == mention.owner]
         same = mention.span.source
         start = 0 if mention.declares else mention.span.start
         before = [m for m in own if m.until <= start or (start and m.span.source is not same)]
         names = self.models.get(mention.key.model)
-        first = [m for m in found if names is not None and m.owner in names.steps]
-        return tuple(before[-1:] or first[:1] or own[:1] or found[:1])
+        first = [m for m in declaring if names is not None and m.owner in names.steps]
+        return tuple(before[-1:] or first[:1] or own[:1] or declaring[:1])
 
     def references(self, mention: Mention) -> tuple[Mention, ...]:
         """Every mention of the same thing."""
         return tuple(m for m in self.mentions if m.key == mention.key)
 
 
-def find_places(files: Sequence[s.File]) -> Places:
+def index_mentions(files: Sequence[s.File]) -> MentionIndex:
     """The mentions in all files, used ones first."""
     models = {item.name.text: ModelNames.of(item) for file in files for item in file.items if isinstance(item, s.Model)}
     finder = _Finder(models)
     for file in files:
         for item in file.items:
             finder.top(item)
-    return Places(tuple(dict.fromkeys(finder.found)), models)
+    return MentionIndex(tuple(dict.fromkeys(finder.mentions)), models)
 
 
 @define
 class _Finder:
     models: dict[str, ModelNames]
-    found: list[Mention] = field(factory=list)
+    mentions: list[Mention] = field(factory=list)
 
     def note(self, span: Span, key: Key | None, owner: str = "", until: int | None = None) -> None:
         """Add one; those with `until` declare."""
         if key is not None:
-            self.found.append(Mention(span, key, until is not None, owner, until or 0))
+            self.mentions.append(Mention(span, key, until is not None, owner, until or 0))
 
     def top(self, item: s.TopLevel) -> None:
         match item:
@@ -75,7 +75,7 @@ class _Finder:
                 self.note(item.model.span, Key("", "model", item.model.text))
                 names = self.models.get(item.model.text)
                 if names is not None:
-                    self.found += mentions(item, names)
+                    self.mentions += mentions(item, names)
             case s.Speculate():
                 self.note(item.name.span, Key("", "speculate", item.name.text), until=item.span.end)
                 for pairing in item.items:
@@ -117,87 +117,87 @@ class _ModelFinder:
                     self.out.note(item.name.span, Key(self.names.model, "part", item.name.text), until=item.span.end)
                     self.body(item.items, item.name.text)
                 case s.Step():
-                    place = "step" if item.name is None else item.name.text
-                    self.out.note(item.head, Key(self.names.model, "step", place), until=item.span.end)
+                    scope = "step" if item.name is None else item.name.text
+                    self.out.note(item.head, Key(self.names.model, "step", scope), until=item.span.end)
                     for name in (*(() if item.block is None else (item.block,)), *item.outputs):
-                        self.names_of(name, place)
-                    self.body(item.body, place)
+                        self.names_of(name, scope)
+                    self.body(item.body, scope)
                 case s.Weights() | s.States():
                     self.body((item,), "")
 
-    def declare(self, name: s.Name, place: str, statement: Span) -> None:
-        self.out.note(name.span, self.names.look_up(name.text, place), place, statement.end)
+    def declare(self, name: s.Name, scope: str, statement: Span) -> None:
+        self.out.note(name.span, self.names.look_up(name.text, scope), scope, statement.end)
 
-    def body(self, items: Iterable[object], place: str) -> None:
+    def body(self, items: Iterable[object], scope: str) -> None:
         """What stands in a part, a step or a loop."""
         for item in items:
             match item:
                 case s.Weights() | s.States():
                     if isinstance(item, s.States) and item.last is not None:
-                        self.expression(item.last, place)
+                        self.expression(item.last, scope)
                     for declaration in item.declarations:
-                        self.declaration(declaration, place)
+                        self.declaration(declaration, scope)
                 case s.Assign():
                     for target in item.targets:
                         if isinstance(target, s.Index):
-                            self.expression(target, place)
-                        elif len(target.parts) == 1 and (key := self.names.look_up(target.text, place)) is not None:
-                            self.out.note(target.span, key, place, item.span.end if key.kind == "value" else None)
+                            self.expression(target, scope)
+                        elif len(target.parts) == 1 and (key := self.names.look_up(target.text, scope)) is not None:
+                            self.out.note(target.span, key, scope, item.span.end if key.kind == "value" else None)
                         else:
-                            self.names_of(target, place)
-                    self.expression(item.value, place)
+                            self.names_of(target, scope)
+                    self.expression(item.value, scope)
                 case s.Run():
                     for name in (item.part, item.other):
                         if name is not None:
                             self.out.note(name.span, Key(self.names.model, "part", name.text))
                     if item.condition is not None:
-                        self.expression(item.condition, place)
+                        self.expression(item.condition, scope)
                 case s.For():
-                    self.expression(item.range, place)
-                    self.body(item.body, place)
+                    self.expression(item.range, scope)
+                    self.body(item.body, scope)
 
-    def declaration(self, declaration: s.Declaration, place: str) -> None:
+    def declaration(self, declaration: s.Declaration, scope: str) -> None:
         for name in declaration.names:
-            key = self.names.look_up(f"{place}.{name.text}" if place else name.text, "")
-            self.out.note(name.span, key, place, declaration.span.end)
+            key = self.names.look_up(f"{scope}.{name.text}" if scope else name.text, "")
+            self.out.note(name.span, key, scope, declaration.span.end)
         for axis in declaration.shape:
             self.expression(axis, "")
-        for where in declaration.places:
+        for where in declaration.tensors:
             if isinstance(where.target, s.Name):
-                self.names_of(where.target, place)
+                self.names_of(where.target, scope)
             if where.rows is not None:
                 self.expression(where.rows, "")
 
-    def names_of(self, name: s.Name, place: str, bound: dict[str, Key] | None = None) -> None:
+    def names_of(self, name: s.Name, scope: str, bound: dict[str, Key] | None = None) -> None:
         """A name that is used, dotted or not."""
         if bound and name.text in bound:
-            self.out.note(name.span, bound[name.text], place)
+            self.out.note(name.span, bound[name.text], scope)
             return
         pieces = words(name)
-        key = self.names.look_up(name.text, place)
+        key = self.names.look_up(name.text, scope)
         if len(pieces) > 1 and name.parts[0] in self.names.parts:
             self.out.note(pieces[0], Key(self.names.model, "part", name.parts[0]))
-        self.out.note(pieces[-1], key, place)
+        self.out.note(pieces[-1], key, scope)
 
-    def expression(self, node: object, place: str, bound: dict[str, Key] | None = None) -> None:
+    def expression(self, node: object, scope: str, bound: dict[str, Key] | None = None) -> None:
         match node:
             case s.Name():
-                self.names_of(node, place, bound)
+                self.names_of(node, scope, bound)
             case s.Keyword():
-                self.expression(node.value, place, bound)
+                self.expression(node.value, scope, bound)
             case s.Lambda():
-                key = Key(self.names.model, "parameter", f"{place}.{node.parameter.text}@{node.span.start}")
-                self.out.note(node.parameter.span, key, place, node.span.end)
-                self.expression(node.body, place, {**(bound or {}), node.parameter.text: key})
+                key = Key(self.names.model, "parameter", f"{scope}.{node.parameter.text}@{node.span.start}")
+                self.out.note(node.parameter.span, key, scope, node.span.end)
+                self.expression(node.body, scope, {**(bound or {}), node.parameter.text: key})
             case s.Call():
                 kind = "function" if node.function.text in self.names.functions else "op"
                 model = self.names.model if kind == "function" else ""
                 self.out.note(node.function.span, Key(model, kind, node.function.text))
                 for child in (*node.arguments, *node.keywords, node.body):
-                    self.expression(child, place, bound)
+                    self.expression(child, scope, bound)
             case _:
                 for inner in _children(node):
-                    self.expression(inner, place, bound)
+                    self.expression(inner, scope, bound)
 
 
 def _children(node: object) -> Iterator[object]:
