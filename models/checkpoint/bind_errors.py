@@ -55,19 +55,19 @@ class Faults:
         self._add("E421", weight, f"`{weight.name}` has another shape in the checkpoint",
                   [f"`{tensor.name}` is {list(tensor.shape)}; {list(want)}{part} is needed"])  # fmt: skip
 
-    def rows(self, weight: m.Weight, place: m.CheckpointTensor, value: object) -> None:
+    def rows(self, weight: m.Weight, stored_as: m.CheckpointTensor, value: object) -> None:
         """A first row that is not a whole number."""
         self._add("E421", weight, f"`{weight.name}` begins at a row that is not a whole number",
-                  [f"`rows {value} ..` of `{place.name}`"])  # fmt: skip
+                  [f"`rows {value} ..` of `{stored_as.name}`"])  # fmt: skip
 
     def kind(self, weight: m.Weight, tensor: Stored, allowed: tuple[str, ...]) -> None:
         """A tensor of numbers that cannot be the weight's."""
         helps: tuple[str, ...] = ()
         if weight.codec.name in ("bf16", "f32") and tensor.kind not in ("bool", "i64"):
             helps = ("if the checkpoint is quantised, declare the weight with its codec and a `scale`",)
-        words = " or ".join(allowed)
+        dtypes = " or ".join(allowed)
         self._add("E422", weight, f"`{weight.name}` is stored in a type that it cannot be read from",
-                  [f"`{tensor.name}` is {tensor.kind}; {words} is read"], helps)  # fmt: skip
+                  [f"`{tensor.name}` is {tensor.kind}; {dtypes} is read"], helps)  # fmt: skip
 
     def lossy(self, weight: m.Weight, tensor: Stored, dtype: str) -> None:
         """A conversion that loses bits."""
@@ -120,9 +120,9 @@ class Faults:
 
     def diagnostics(self, model: m.Model, nothing: bool) -> list[Diagnostic]:
         """One for each weight and code; a single one where `nothing` was found and all that is wrong is absence."""
-        found = [self._diagnostic(name, code, fault) for (name, code), fault in self._found.items()]
-        if not nothing or len(found) < 2 or not all(d.code in ("E420", "E425") for d in found):
-            return found
+        diagnostics = [self._diagnostic(name, code, fault) for (name, code), fault in self._found.items()]
+        if not nothing or len(diagnostics) < 2 or not all(d.code in ("E420", "E425") for d in diagnostics):
+            return diagnostics
         wanted = [f"`{line.split('`')[1]}`" for fault in self._found.values() for line in fault.lines[:1]]
         notes = (f"the model: {listed(wanted, 3)}", f"the checkpoint: {self._names.sample()}")
         return [Diagnostic("E420", f"`{self.checkpoint.path}` holds none of the tensors of `{model.name}`",

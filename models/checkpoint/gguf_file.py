@@ -103,7 +103,7 @@ def _reader(path: Path, mapped: mmap.mmap, sink: Sink) -> GGUFReader | None:
 def _checkpoint(path: Path, mapped: mmap.mmap, reader: GGUFReader, sink: Sink) -> Checkpoint | None:
     fields: Mapping[str, Field] = reader.fields
     shapes = {t.name: tuple(int(n) for n in reversed(t.shape)) for t in reader.tensors}
-    made = config(fields, shapes)
+    derived = config(fields, shapes)
     unread = sorted({t.tensor_type.name for t in reader.tensors if not _readable(t.tensor_type)})
     if unread:
         names = [f"`{t.name}`" for t in reader.tensors if t.tensor_type.name in unread]
@@ -113,19 +113,19 @@ def _checkpoint(path: Path, mapped: mmap.mmap, reader: GGUFReader, sink: Sink) -
     tensors: dict[str, Stored] = {}
     for stored in reader.tensors:
         name, shape = hugging_face(stored.name), shapes[stored.name]
-        pairs = _interleaved(made, name, shape)
+        pairs = _interleaved(derived, name, shape)
         kind = _AS_IS.get(stored.tensor_type, "f32")
         begin, nbytes = int(stored.data_offset), int(stored.n_bytes)
         tensors[name] = GgufTensor(name, str(path), kind, shape, nbytes, pairs, stored.tensor_type, begin, mapped)
-    return Checkpoint(path, made, tensors)
+    return Checkpoint(path, derived, tensors)
 
 
-def _interleaved(made: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> int | None:
+def _interleaved(derived: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> int | None:
     """How many heads' rows of a tensor are interleaved; only the llama converter does that, to q and k."""
-    if made["model_type"] != "llama":
+    if derived["model_type"] != "llama":
         return None
     keys = {".q_proj.": "num_attention_heads", ".k_proj.": "num_key_value_heads"}
-    heads = next((made[key] for part, key in keys.items() if part in name), None)
+    heads = next((derived[key] for part, key in keys.items() if part in name), None)
     if heads is not None and shape[0] % (2 * heads):
         raise UnreadableGguf(f"`{name}` has {shape[0]} rows, which {heads} heads cannot share")
     return heads

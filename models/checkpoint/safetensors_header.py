@@ -72,11 +72,11 @@ def _json(path: str, raw: bytes, sink: Sink) -> dict[str, Any] | None:
     repeated: list[str] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        members = dict(pairs)
+        if len(members) < len(pairs):
             seen: set[str] = set()
             repeated.extend(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        return found
+        return members
 
     try:
         header = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)

@@ -65,36 +65,36 @@ def core_file(core: int) -> str:
 
 def operands(program: Program) -> tuple[Operand, ...]:
     """What a core reads, in the order of its file: tapes and experts, which are whole pages, come first."""
-    found = [Operand(f"tape {ring}", "int32", (tapes.tape_rows(program, ring), WIDTH)) for ring in program.rings]
+    result = [Operand(f"tape {ring}", "int32", (tapes.tape_rows(program, ring), WIDTH)) for ring in program.rings]
     for kind in ("bank", "table", "vectors"):
-        found += [Operand(a.name, a.dtype, a.shape) for a in program.arrays.values() if a.kind == kind]
-    return tuple(found)
+        result += [Operand(a.name, a.dtype, a.shape) for a in program.arrays.values() if a.kind == kind]
+    return tuple(result)
 
 
 def pieces(program: Program) -> list[Piece]:
     """All of them: layer by layer, then the model's own, and within an array in its order."""
-    found: list[Piece] = []
+    result: list[Piece] = []
     for ring in program.rings:
         at = 0
         for name, layer in program.transfers(ring):
             product = program.products[name]
             nbytes = product.tiling.rows * WIDTH * 4
-            found.append(Piece(f"tape {ring}", layer, at, nbytes, product.weights, _rows(program, product, layer)))
+            result.append(Piece(f"tape {ring}", layer, at, nbytes, product.weights, _rows(program, product, layer)))
             at += nbytes
     for bank in program.banks.values():
         weights, nbytes = tuple(name for names in bank.products for name in names), bank.layout.rows * WIDTH * 4
         experts = [(layer, number) for layer in bank_layers(program, bank) for number in range(bank.count)]
-        found += [Piece(bank.array, layer, i * nbytes, nbytes, weights, _expert(program, bank, layer, number))
+        result += [Piece(bank.array, layer, i * nbytes, nbytes, weights, _expert(program, bank, layer, number))
                   for i, (layer, number) in enumerate(experts)]  # fmt: skip
     for a in program.arrays.values():
         if a.kind == "table":
             weight = a.name.removeprefix("table ")
-            found.append(Piece(a.name, None, 0, 4 * prod(a.shape), (weight,), _table(program, a.name)))
+            result.append(Piece(a.name, None, 0, 4 * prod(a.shape), (weight,), _table(program, a.name)))
         elif a.kind == "vectors":
             weights, nbytes = tapes.vector_weights(program, a.name), 4 * a.shape[-1]
-            found += [Piece(a.name, layer, i * nbytes, nbytes, weights, _vectors(program, a.name, layer))
+            result += [Piece(a.name, layer, i * nbytes, nbytes, weights, _vectors(program, a.name, layer))
                       for i, layer in enumerate(tapes.vector_layers(program, a.name))]  # fmt: skip
-    return sorted(found, key=lambda piece: (piece.layer is None, piece.layer or 0))
+    return sorted(result, key=lambda piece: (piece.layer is None, piece.layer or 0))
 
 
 def _rows(program: Program, product: Product, layer: int | None) -> Blocks:
@@ -131,13 +131,13 @@ def header(arrays: tuple[Operand, ...]) -> tuple[bytes, dict[str, int]]:
 def fingerprint(program: Program) -> str:
     """Of all that says where a number lies; folders and kernels with different ones do not understand each other."""
     products = {p.name: [p.weights, p.widths, p.dtype, asdict(p.tiling)] for p in program.products.values()}
-    kept = {a.name: [a.shape, a.dtype] for a in program.arrays.values() if a.kind in ("bank", "vectors", "table")}
-    said = {
+    resident = {a.name: [a.shape, a.dtype] for a in program.arrays.values() if a.kind in ("bank", "vectors", "table")}
+    described = {
         "tapes": {ring: program.transfers(ring) for ring in program.rings},
         "products": products,
         "experts": {b.array: [b.products, b.axes, asdict(b.layout)] for b in program.banks.values()},
-        "arrays": kept,
+        "arrays": resident,
         "views": {w: [v.buffer, v.start, v.shape, v.transposed]
-                  for w, v in program.views.items() if v.buffer in kept},
+                  for w, v in program.views.items() if v.buffer in resident},
     }  # fmt: skip
-    return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    return sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()

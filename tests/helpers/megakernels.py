@@ -99,35 +99,53 @@ def _tile(w: Writer, bits: int) -> Iterator[Action]:
     yield w.dot(2 * MIB, "dot", bits, ALONE if bits == 16 else 1.0)
 
 
-def muse(machine: Machine, sizes: Sizes, rows: int, layers: int = 62) -> Iterator[Action]:
-    """A step of Muse Spark over eight cores, all rows alike, so that eight experts are read."""
-    w = Writer(machine)
-    slots, half = 12, 16 // sizes.bits
-    families = [(name, n if name == "router" else n // half) for name, n in LOADS.items()]
-    per_layer = sum(n for _, n in families)
-    lm = 25600 * 8192 * sizes.bits // 8 // (2 * MIB)
-    total = layers * per_layer + lm
-    defer = rows <= 4
+class _MuseTape:
+    """The tape of Muse Spark: tiles of a ring in the order in which products use them."""
 
-    def issue(i: int) -> Iterator[Action]:
-        if i < total:
-            yield Issue(w.where("tile"), ("tile", i), 2 * MIB, f"ring {i % slots}")
+    def __init__(self, w: Writer, sizes: Sizes, layers: int) -> None:
+        half = 16 // sizes.bits
+        self.w, self.sizes, self.slots = w, sizes, 12
+        self.tiles = {name: n if name == "router" else n // half for name, n in LOADS.items()}
+        self.per_layer = sum(self.tiles.values())
+        self.logits = 25600 * 8192 * sizes.bits // 8 // (2 * MIB)
+        self.total = layers * self.per_layer + self.logits
 
-    def gemv(name: str, hold: bool) -> Iterator[Action]:
-        for _ in range(dict(families)[name]):
+    def issue(self, i: int) -> Iterator[Action]:
+        """Start the copy of tile `i`, if there is one."""
+        if i < self.total:
+            yield Issue(self.w.where("tile"), ("tile", i), 2 * MIB, f"ring {i % self.slots}")
+
+    def gemv(self, name: str, hold: bool) -> Iterator[Action]:
+        """A product: all of its tiles; with `hold`, tiles of the next layer are issued later."""
+        w = self.w
+        for _ in range(self.tiles[name]):
             at = w.used
             w.used += 1
             yield Await(w.where(name), ("tile", at), "tape")
-            yield from _tile(w, 16 if name == "router" else sizes.bits)
-            following = at + slots
-            if hold and following // per_layer > at // per_layer:
+            yield from _tile(w, 16 if name == "router" else self.sizes.bits)
+            following = at + self.slots
+            if hold and following // self.per_layer > at // self.per_layer:
                 w.held.append(following)
             else:
-                yield from issue(following)
+                yield from self.issue(following)
 
+    def lm_head(self) -> Iterator[Action]:
+        """The logits."""
+        for _ in range(self.logits):
+            at = self.w.used
+            self.w.used += 1
+            yield Await(self.w.where("out"), ("tile", at), "tape")
+            yield from _tile(self.w, self.sizes.bits)
+            yield from self.issue(at + self.slots)
+
+
+def muse(machine: Machine, sizes: Sizes, rows: int, layers: int = 62) -> Iterator[Action]:
+    """A step of Muse Spark over eight cores, all rows alike, so that eight experts are read."""
+    w = Writer(machine)
+    tape = _MuseTape(w, sizes, layers)
     w.place = "step"
-    for i in range(slots):
-        yield from issue(i)
+    for i in range(tape.slots):
+        yield from tape.issue(i)
     # What comes first and last besides the logits: 195 us are fixed, of which 126 are theirs.
     yield w.run(69e-6 * machine.clock.value, "embedding")
     for layer in range(layers):
@@ -135,42 +153,43 @@ def muse(machine: Machine, sizes: Sizes, rows: int, layers: int = 62) -> Iterato
         for row in range(rows):
             yield w.load(f"keys {row}", 256 * 128 * 2 * 2)
         yield w.run(200 + 64 * 2, "norm")
-        yield from gemv("qkv", False)
+        yield from tape.gemv("qkv", False)
         for row in range(rows):
             yield w.loaded(f"keys {row}")
             yield w.run(1.5e-6 * machine.clock.value, "attend", "mxu")
-        yield from gemv("o", False)
+        yield from tape.gemv("o", False)
         yield from _all_reduce(w, "o", rows, 8192)
         w.place = "moe"
-        yield w.run(500 + 64 * 4, "boundary")
-        yield from gemv("pre", defer)
-        yield from gemv("router", defer)
-        yield w.run(0.7e-6 * machine.clock.value + 150 * (rows - 1), "route")
-        yield from _wave(w, 0, sizes)
-        yield from w.exchange("pre", Phase(7, rows * 512 * 2))
-        yield w.run(250 + 32 * 2, "norm")
-        for expert in range(8):
-            yield w.loaded(f"expert {expert}")
-            yield from _expert(w, sizes, rows)
-            if expert + 4 < 8:
-                yield w.load(f"expert {expert + 4}", sizes.expert * MIB)
-            if expert == 3:
-                held, w.held = w.held, []
-                for i in held:
-                    yield from issue(i)
-        yield from _all_reduce(w, "experts", rows, 4096)
-        yield w.run(300, "finalize")
-        yield from gemv("post", False)
-        yield from w.exchange("post", Phase(7, rows * 1024 * 2))
-        yield w.run(500 + 64 * 4, "boundary")
+        yield from _muse_moe(tape, rows)
     w.layer, w.place = None, "step"
-    for _ in range(lm):
-        at = w.used
-        w.used += 1
-        yield Await(w.where("out"), ("tile", at), "tape")
-        yield from _tile(w, sizes.bits)
-        yield from issue(at + slots)
+    yield from tape.lm_head()
     yield from w.exchange("argmax", Phase(7, rows * 1024))
+
+
+def _muse_moe(tape: _MuseTape, rows: int) -> Iterator[Action]:
+    w, sizes = tape.w, tape.sizes
+    defer = rows <= 4
+    yield w.run(500 + 64 * 4, "boundary")
+    yield from tape.gemv("pre", defer)
+    yield from tape.gemv("router", defer)
+    yield w.run(0.7e-6 * w.machine.clock.value + 150 * (rows - 1), "route")
+    yield from _wave(w, 0, sizes)
+    yield from w.exchange("pre", Phase(7, rows * 512 * 2))
+    yield w.run(250 + 32 * 2, "norm")
+    for expert in range(8):
+        yield w.loaded(f"expert {expert}")
+        yield from _expert(w, sizes, rows)
+        if expert + 4 < 8:
+            yield w.load(f"expert {expert + 4}", sizes.expert * MIB)
+        if expert == 3:
+            held, w.held = w.held, []
+            for i in held:
+                yield from tape.issue(i)
+    yield from _all_reduce(w, "experts", rows, 4096)
+    yield w.run(300, "finalize")
+    yield from tape.gemv("post", False)
+    yield from w.exchange("post", Phase(7, rows * 1024 * 2))
+    yield w.run(500 + 64 * 4, "boundary")
 
 
 def _wave(w: Writer, first: int, sizes: Sizes) -> Iterator[Action]:
