@@ -29,7 +29,7 @@ from mks.models.checkpoint.load import load
 from mks.models.checkpoint.read import Quantised, read
 from mks.models.checkpoint.tensors import DTYPES
 from mks.models.demo import default_checkpoint
-from mks.models.packing.pack import operands
+from mks.models.packing import operands
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -18,7 +18,7 @@ from mks.dsl.schedule.ir import Form, Point, Prefetch, bare
 from mks.dsl.targets.targets import targets
 from mks.models.checkpoint.load import load
 from mks.models.library import find_definition
-from mks.models.packing.pack import operands
+from mks.models.packing import operands
 
 
 def errors(folder: str, tokens: int, kept: int, mode: str, tile: int, form: str) -> list[list[float]]:

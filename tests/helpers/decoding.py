@@ -64,7 +64,7 @@ def _decoder(folder: str, definition: str, context: int, tp: int = 1, form: str 
     from mks.dsl.targets.targets import targets
     from mks.models.checkpoint.load import load
     from mks.models.library import find_definition
-    from mks.models.packing.pack import operands
+    from mks.models.packing import operands
 
     if lines:
         read_ = model_of(Case(definition, (), lines, folder))

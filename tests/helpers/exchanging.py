@@ -23,8 +23,8 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, use_abstract_mesh
 
 from mks.backends.pallas.aot.compiler import not_kept
-from mks.backends.pallas.collectives.collectives import collectives
-from mks.backends.pallas.collectives.collectives import sums as summing
+from mks.backends.pallas.collectives import collectives
+from mks.backends.pallas.collectives import sums as summing
 from mks.backends.pallas.collectives.peers import Cores, barrier, collective_id
 from mks.dsl.program.layout import collective_plan as x
 from mks.dsl.targets.targets import padded_bytes

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 def share_alone() -> None:
     """A norm or softmax over an axis of which each core has a share is of the share alone."""
-    from mks.dsl.program.lower.lower import body
+    from mks.dsl.program.lower import body
 
     body.whole_along = lambda call, frame: call
 
 
 def first_layer() -> None:
     """Of options that depend on the layer, the first one's are taken for all."""
-    from mks.dsl.program.lower.lower import options
+    from mks.dsl.program.lower import options
 
     every = options.options_by_layer
     options.options_by_layer = lambda call, frame: every(call, frame)[:1]
@@ -36,7 +36,7 @@ def positive_weights() -> None:
 
 def partial_experts() -> None:
     """What an experts' body makes of a product is made of each core's share of its sum."""
-    from mks.dsl.program.lower.lower import moe as experts
+    from mks.dsl.program.lower import moe as experts
     from mks.dsl.program.lower.sharded_value import whole
 
     experts.partial_product = lambda build, weight, local: whole(local)

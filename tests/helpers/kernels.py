@@ -286,7 +286,7 @@ def _expanded(program: Program, layout: Any, given: Any, positions: Sequence[int
 def _made(case: Case) -> tuple[Program, Any, list[dict[str, Array]]]:
     """The program, the reference's weights, and what each core reads."""
     from mks.backends import reference
-    from mks.models.packing.pack import operands
+    from mks.models.packing import operands
 
     model = model_of(case)
     weights = reference.load(model.instance, values(model), model.same)

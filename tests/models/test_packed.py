@@ -19,9 +19,9 @@ from safetensors.numpy import save_file
 
 from mks.dsl.diagnostics import MksError
 from mks.dsl.source import Source
+from mks.models.packing import checksums
 from mks.models.packing.checksums import sealed
 from mks.models.packing.layout import core_file
-from mks.models.packing.pack import checksums
 from mks.models.packing.packed import is_packed, open_packed, verify
 
 

@@ -19,9 +19,9 @@ from helpers.packs import TEXT, content, in_memory, pack, prepared
 
 from mks.dsl.diagnostics import MksError
 from mks.dsl.source import Source
+from mks.models.packing import checksums
+from mks.models.packing import operands as operand_module
 from mks.models.packing.layout import core_file, operands, pieces
-from mks.models.packing.pack import checksums
-from mks.models.packing.pack import operands as operand_module
 from mks.models.packing.pack import pack as packing
 from mks.models.packing.packed import Packed, open_packed, verify
 

@@ -29,7 +29,7 @@ def test_what_is_to_be_expected(error: Exception, said: str, capsys: pytest.Capt
     def fail(args: argparse.Namespace) -> None:
         raise error
 
-    assert guarded(command_parser("run", "", "").parse_args, [], fail) == 1
+    assert guarded(command_parser("run", "", "").parse_args, [], fail, (ApiError, NotFinite)) == 1
     assert capsys.readouterr().err == f"error: {said}\n"
 
 

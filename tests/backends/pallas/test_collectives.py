@@ -9,7 +9,7 @@ import pytest
 from helpers.children import call
 from helpers.exchanging import Case, expected, parts
 
-from mks.backends.pallas.collectives.collectives import collectives
+from mks.backends.pallas.collectives import collectives
 from mks.backends.pallas.collectives.peers import Cores, collective_id, others
 from mks.dsl.program.layout import collective_plan as x
 

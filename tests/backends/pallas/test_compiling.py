@@ -14,14 +14,14 @@ from attrs import evolve
 from helpers import children
 from jax.experimental import pallas as pl
 
+from mks import models
 from mks.backends.commands.compile import _count, compile_
 from mks.backends.pallas.aot import measure as compiling
 from mks.backends.pallas.aot.compiler import compile_ahead, meshed, read
 from mks.backends.pallas.aot.measure import compile_step, copies
 from mks.backends.pallas.cycles.bundles import Bundles
 from mks.backends.pallas.cycles.counting import count_step
-from mks.backends.pallas.emit import emitter as walk
-from mks.backends.pallas.emit import scopes
+from mks.backends.pallas.emit import emitter, scopes
 from mks.backends.pallas.emit.call import Flavour
 from mks.backends.pallas.emit.scopes import place_of, trips
 from mks.backends.pallas.emit.shard_map import arguments, build
@@ -35,7 +35,7 @@ from mks.models.library import find_definition
 from mks.server.commands.bench_command import bench
 
 pytest.importorskip("libtpu")
-MODELS = Path(walk.__file__).parents[2] / "models"
+MODELS = Path(models.__file__).parent
 TOPOLOGIES = {"v5e": (1, 1), "v6e": (1, 1), "v5p": (1, 1, 1), "tpu7x": (1, 1, 1)}
 COMMAND = "import sys; from mks.backends.commands.compile import compile_; sys.exit(compile_(sys.argv[1:]))"
 
@@ -203,14 +203,14 @@ def _unaligned(op, core):
 ])  # fmt: skip
 def test_failures_name_the_statement(monkeypatch, fault, code, said, whose):
     """Of an emitter, of lowering, of the compiler: the file, the line, the part, and whose fault it is."""
-    made, evaluate = small(), walk._EMIT[p.Compute]
+    made, evaluate = small(), emitter._EMIT[p.Compute]
 
     def emit(op, core):
         evaluate(op, core)
         if op.outputs[0] == "mlp.x":
             fault(op, core)
 
-    monkeypatch.setitem(walk._EMIT, p.Compute, emit)
+    monkeypatch.setitem(emitter._EMIT, p.Compute, emit)
     with pytest.raises(MksError) as caught:
         compile_step(made)
 

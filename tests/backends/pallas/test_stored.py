@@ -12,7 +12,7 @@ from helpers.toys import MOE
 
 from mks.backends.pallas.runtime.packed_weights import packed_weights
 from mks.dsl.program.lower.lower import lower
-from mks.models.packing.pack import operands
+from mks.models.packing import operands
 
 SIZES = {
     "d": 128, "layers": 3, "vocab": 320, "block": 2, "heads": 4, "q_lora": 48, "kv_lora": 32, "nope": 16, "common": 8,

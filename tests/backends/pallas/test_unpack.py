@@ -24,7 +24,7 @@ from mks.dsl.schedule.shares import Shares
 from mks.dsl.targets.targets import targets
 from mks.models.checkpoint.load import load
 from mks.models.checkpoint.read import read
-from mks.models.packing.pack import operands, tapes
+from mks.models.packing import operands, tapes
 from mks.models.packing.shards import share
 
 DTYPES = {16: np.dtype(ml_dtypes.bfloat16), 32: np.dtype(np.float32)}
