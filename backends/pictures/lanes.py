@@ -11,7 +11,7 @@ from ...dsl.program import ir as p
 from ..timeline.actions import Where
 from ..timeline.simulate import Transfer
 from ..timeline.summary import Prediction
-from ..timeline.words import KINDS
+from ..timeline.text import KINDS
 
 type Spans = tuple[tuple[float, float], ...]
 
@@ -48,18 +48,18 @@ class Lane:
     events: tuple[Event, ...] = field(repr=False)
 
 
-def lanes(made: Prediction) -> tuple[Lane, ...]:
+def lanes(prediction: Prediction) -> tuple[Lane, ...]:
     """All lanes of a step, in the order in which they are shown; every slot of a ring has one, used or not."""
-    trace = made.trace
-    spans = {kind: [Event(s.start, s.stop, s.where.what, s.where, s.where.place) for s in trace.spans if s.kind == kind]
+    trace = prediction.trace
+    spans = {kind: [Event(s.start, s.stop, s.where.what, s.where, s.where.scope) for s in trace.spans if s.kind == kind]
              for kind in ("mxu", "vpu")}  # fmt: skip
-    waits = [Event(s.start, s.stop, name(s.where), s.where, s.where.place, about=f"waits for {KINDS[s.kind]}")
+    waits = [Event(s.start, s.stop, name(s.where), s.where, s.where.scope, about=f"waits for {KINDS[s.kind]}")
              for s in trace.spans if s.kind not in spans]  # fmt: skip
-    sent = [Event(m.start, m.stop, m.where.what, m.where, m.where.place, about=f"phase {m.phase + 1}")
+    sent = [Event(m.start, m.stop, m.where.what, m.where, m.where.scope, about=f"phase {m.phase + 1}")
             for m in trace.messages]  # fmt: skip
     return (
-        Lane("HBM", "hbm", "HBM", tuple(busy(trace.transfers, made.machine.hbm_latency.value))),
-        *_slots(made.program, trace.transfers),
+        Lane("HBM", "hbm", "HBM", tuple(busy(trace.transfers, prediction.machine.hbm_latency.value))),
+        *_slots(prediction.program, trace.transfers),
         Lane("MXU", "mxu", "core", tuple(spans["mxu"])),
         Lane("VPU", "vpu", "core", tuple(spans["vpu"])),
         *apart(Lane("links", "link", "links", tuple(sorted(sent, key=_start)))),
@@ -75,54 +75,54 @@ def busy(transfers: Iterable[Transfer], latency: float) -> Iterator[Event]:
 
 def joined(spans: Iterable[tuple[float, float]]) -> Spans:
     """What overlaps or touches is one."""
-    found: list[tuple[float, float]] = []
+    joined_up: list[tuple[float, float]] = []
     for start, stop in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(stop, found[-1][1])
+        if joined_up and start <= joined_up[-1][1]:
+            joined_up[-1] = joined_up[-1][0], max(stop, joined_up[-1][1])
         else:
-            found.append((start, stop))
-    return tuple(found)
+            joined_up.append((start, stop))
+    return tuple(joined_up)
 
 
 def _slots(program: p.Program, transfers: Iterable[Transfer]) -> Iterator[Lane]:
     """Those of rings first, then those of caches and experts, then the buffers of copies and the rest."""
-    found: dict[str, list[Event]] = {}
+    by_slot: dict[str, list[Event]] = {}
     groups: dict[str, str] = {}
     rings = [(f"{ring.name} {i}", ring.name) for ring in program.rings.values() for i in range(ring.slots)]
     tiles = [(f"{cache} {i}", cache) for ring in program.caches.values() for cache in ring.caches
              for i in range(ring.slots)]  # fmt: skip
     banks = [(f"{bank.name} {i}", bank.name) for bank in program.banks.values() for i in range(bank.slots)]
     for lane, group in (*rings, *tiles, *banks):
-        found[lane], groups[lane] = [], group
+        by_slot[lane], groups[lane] = [], group
     parts = {copy.buffer: copy.part or "step" for copy in program.copies.values()}
     for t in sorted(transfers, key=lambda t: (t.start, t.stop)):
         # What leaves is done once it has arrived.
-        held = 0.0 if t.where.what.startswith("save ") else t.taken
-        event = Event(t.start, t.stop, t.where.what, t.where, parts.get(t.lane, t.where.place), t.bytes, held)
-        found.setdefault(t.lane, []).append(event)
-    for lane, events in found.items():
+        occupied = 0.0 if t.where.what.startswith("save ") else t.taken
+        event = Event(t.start, t.stop, t.where.what, t.where, parts.get(t.lane, t.where.scope), t.bytes, occupied)
+        by_slot.setdefault(t.lane, []).append(event)
+    for lane, events in by_slot.items():
         yield from apart(Lane(lane, "slot", groups.get(lane, lane), tuple(events)))
 
 
 def apart(lane: Lane) -> Iterator[Lane]:
     """As few lanes as there need be for no two events of one to overlap; events are in order of their starts."""
     ends: list[tuple[float, int]] = []
-    found: list[list[Event]] = []
+    rows: list[list[Event]] = []
     for event in lane.events:
         if ends and ends[0][0] <= event.start + 1e-15:
             _, at = heapq.heappop(ends)
         else:
-            at = len(found)
-            found.append([])
-        found[at].append(event)
+            at = len(rows)
+            rows.append([])
+        rows[at].append(event)
         heapq.heappush(ends, (event.end, at))
-    for i, events in enumerate(found or [[]]):
+    for i, events in enumerate(rows or [[]]):
         yield evolve(lane, name=lane.name if i == 0 else f"{lane.name} ({i + 1})", events=tuple(events))
 
 
 def name(where: Where) -> str:
-    """`mlp.h`; what has a place in its name already stays as it is."""
-    return f"{where.place}.{where.what}" if " " not in where.what else where.what
+    """`mlp.h`; what has a scope in its name already stays as it is."""
+    return f"{where.scope}.{where.what}" if " " not in where.what else where.what
 
 
 def _start(event: Event) -> float:

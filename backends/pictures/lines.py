@@ -34,19 +34,19 @@ class Cost:
 type Costs = dict[tuple[Source, int] | None, Cost]
 
 
-def costs(made: Prediction) -> Costs:
+def costs(prediction: Prediction) -> Costs:
     """By source and line, counted from 1; under `None` what is of no line. Their sum is the step."""
-    spans = Spans(made.program)
-    found: Costs = defaultdict(Cost)
-    for span in made.trace.spans:
-        cost = found[_line(spans.of(span.where, span.kind))]
+    spans = Spans(prediction.program)
+    by_line: Costs = defaultdict(Cost)
+    for span in prediction.trace.spans:
+        cost = by_line[_line(spans.of(span.where, span.kind))]
         if span.kind in ("mxu", "vpu"):
             cost.computing += span.seconds
         else:
             cost.waiting += span.seconds
-    for transfer in made.trace.transfers:
-        found[_line(spans.of(transfer.where, "transfer"))].bytes += transfer.bytes
-    return dict(found)
+    for transfer in prediction.trace.transfers:
+        by_line[_line(spans.of(transfer.where, "transfer"))].bytes += transfer.bytes
+    return dict(by_line)
 
 
 def _line(span: Span | None) -> tuple[Source, int] | None:
@@ -70,18 +70,18 @@ class Spans:
         """The statement, or the line of the schedule, that asks for it."""
         what = where.what
         verb, _, rest = what.partition(" ")
-        names = (rest, f"{where.place}.{rest}") if verb in _VERBS and rest else (what, f"{where.place}.{what}")
-        computed = self._computed.get((where.place, what)) if kind in ("mxu", "vpu") else None
+        names = (rest, f"{where.scope}.{rest}") if verb in _VERBS and rest else (what, f"{where.scope}.{what}")
+        computed = self._computed.get((where.scope, what)) if kind in ("mxu", "vpu") else None
         tables = (self._exchanges, self._moved) if kind == "link" else (self._moved, self._exchanges, self._buffers)
-        found = computed or next((t[name] for t in tables for name in names if t.get(name) is not None), None)
-        if found is None and where.place in self._parts:
+        span = computed or next((t[name] for t in tables for name in names if t.get(name) is not None), None)
+        if span is None and where.scope in self._parts:
             # The layer's choice of a part.
-            return self._parts[where.place].span
-        return found
+            return self._parts[where.scope].span
+        return span
 
 
-def _computed(program: p.Program, ops: tuple[p.Op, ...], place: str) -> Iterator[tuple[tuple[str, str], Span]]:
-    """Statements by place and what they compute."""
+def _computed(program: p.Program, ops: tuple[p.Op, ...], scope: str) -> Iterator[tuple[tuple[str, str], Span]]:
+    """Statements by scope and what they compute."""
     for op in ops:
         match op:
             case p.LayerLoop():
@@ -89,42 +89,42 @@ def _computed(program: p.Program, ops: tuple[p.Op, ...], place: str) -> Iterator
                     for part, body in choice.bodies:
                         yield from _computed(program, body, part)
             case p.Repeat() | p.Experts():
-                yield from _computed(program, op.body, place)
+                yield from _computed(program, op.body, scope)
             case p.Compute():
-                yield (place, op.outputs[0].removeprefix(f"{place}.")), op.span
+                yield (scope, op.outputs[0].removeprefix(f"{scope}.")), op.span
             case p.Put():
-                yield (place, op.buffer.removeprefix(f"{place}.")), op.span
+                yield (scope, op.buffer.removeprefix(f"{scope}.")), op.span
             case p.Attend():
-                yield (place, "attend"), op.call.span
+                yield (scope, "attend"), op.call.span
             case p.Route():
-                yield (place, "route"), op.call.span
+                yield (scope, "route"), op.call.span
             case p.RopeTables():
-                yield (place, "turns"), op.call.span
+                yield (scope, "turns"), op.call.span
             case p.Argmax():
                 span = program.buffers[program.views[op.logits].buffer].span
                 if span is not None:
-                    yield (place, "argmax"), span
+                    yield (scope, "argmax"), span
 
 
 def _moved(program: p.Program) -> Found:
     """What moves: matrices at their products; states, caches and vectors where they are declared or prefetched."""
     model = program.instance.model
     asked = {(x.kind, x.what): x.span for x in program.schedule.prefetches}
-    found: Found = {product.name: product.span for product in program.products.values()}
-    found |= {state.name: state.span for state in model.states.values()}
+    spans: Found = {product.name: product.span for product in program.products.values()}
+    spans |= {state.name: state.span for state in model.states.values()}
     vectors = next((x.span for x in program.schedule.prefetches if x.kind == "vectors"), None)
     for copy in program.copies.values():
         state = model.states.get(copy.name.partition(" ")[2])
         of = model.parts[copy.part] if copy.part else model.steps[""]
-        found[copy.name] = state.span if state is not None else vectors or of.span
+        spans[copy.name] = state.span if state is not None else vectors or of.span
     for ring in program.caches.values():
         declared = program.buffers[ring.buffers[0]].span
-        found[f"cache {ring.part}"] = found[f"{ring.part}.cache"] = asked.get(("cache", ring.part)) or declared
-    found |= {f"experts of {bank.part}": bank.span for bank in program.banks.values()}
-    found |= {ring.name: ring.span for ring in program.rings.values()}
+        spans[f"cache {ring.part}"] = spans[f"{ring.part}.cache"] = asked.get(("cache", ring.part)) or declared
+    spans |= {f"experts of {bank.part}": bank.span for bank in program.banks.values()}
+    spans |= {ring.name: ring.span for ring in program.rings.values()}
     for op, _ in runs(program):
         if isinstance(op, p.Lookup) and isinstance(op.index, m.Input):
-            found[op.table] = op.index.span
+            spans[op.table] = op.index.span
         elif isinstance(op, p.Emit):
-            found[op.output] = program.buffers[op.buffer].span
-    return found
+            spans[op.output] = program.buffers[op.buffer].span
+    return spans

@@ -171,7 +171,7 @@ class ReferenceDecoder:
 
         def program(arrays: Arrays, states: Arrays, tokens: jax.Array, start: jax.Array, lengths: jax.Array,
                     row: jax.Array) -> tuple[Arrays, tuple[jax.Array, dict[str, jax.Array]]]:  # fmt: skip
-            weights = Weights(arrays, self.weights.places)
+            weights = Weights(arrays, self.weights.slices)
             first = 0 if rows == self.rows else row
             at = steps.decode_pass(self.instance, weights, self.room, tokens, start, lengths, first)
             names, after = steps.run(at, self.instance.model.steps[""], states, taps=self.taps, last_only=last_only)

@@ -33,7 +33,7 @@ class Keeper:
     """Takes rows out of a decoder's arrays and puts them back, in few compiled sizes."""
 
     def __init__(self, room: Room, context: int) -> None:
-        self._stores = {store.key: store for found in room.stores.values() for store in found}
+        self._stores = {store.key: store for stores in room.stores.values() for store in stores}
         sizes = [TILE]
         while sizes[-1] < context:
             sizes.append(2 * sizes[-1])
@@ -53,9 +53,9 @@ class Keeper:
         taken = self._take(states, jnp.int32(row), size)
         return KeptRow(length, size, {key: np.asarray(value) for key, value in taken.items()})
 
-    def put(self, states: Arrays, row: int, kept: KeptRow) -> Arrays:
+    def put(self, states: Arrays, row: int, saved: KeptRow) -> Arrays:
         """`states`, which are used up, with `kept` in `row`."""
-        return self._put(states, dict(kept.arrays), jnp.int32(row))
+        return self._put(states, dict(saved.arrays), jnp.int32(row))
 
     def compile(self, states: Arrays) -> Arrays:
         """Compile for every size; gives back what was in `states`."""
@@ -71,10 +71,10 @@ class Keeper:
             out[key] = lax.slice_in_dim(array, 0, size, axis=axis) if _by_position(store) else array
         return out
 
-    def _paste(self, states: Arrays, kept: Arrays, row: jax.Array) -> Arrays:
+    def _paste(self, states: Arrays, saved: Arrays, row: jax.Array) -> Arrays:
         zero = jnp.int32(0)
-        at = {key: (zero, row, *[zero] * (states[key].ndim - 2)) for key in kept}
-        return {key: lax.dynamic_update_slice(states[key], kept[key], at[key]) for key in kept}
+        at = {key: (zero, row, *[zero] * (states[key].ndim - 2)) for key in saved}
+        return {key: lax.dynamic_update_slice(states[key], saved[key], at[key]) for key in saved}
 
 
 def _by_position(store: Store) -> bool:

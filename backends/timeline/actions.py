@@ -7,9 +7,9 @@ from attrs import frozen
 
 @frozen
 class Where:
-    """The place of an action: a part or `step`, the layer if there is one, and what in it, by its name in the text."""
+    """The scope of an action: a part or `step`, the layer if there is one, and what in it, by its name in the text."""
 
-    place: str
+    scope: str
     layer: int | None
     what: str
 

@@ -48,8 +48,8 @@ def registers(shape: tuple[int, ...]) -> int:
 
 def dot(product: p.Product, run: int, rows: int, machine: Machine) -> float:
     """One iteration of a product's run: the tiles that arrived are pushed into the matrix units."""
-    made = product.tiling.runs[run]
-    weights = sum(made.rows) * ROW_BYTES
+    run_tiles = product.tiling.runs[run]
+    weights = sum(run_tiles.rows) * ROW_BYTES
     return weights / TILE * machine.tile[product.tiling.bits].value + _many(rows, weights, machine)
 
 
@@ -149,17 +149,17 @@ def attend_row(program: p.Program) -> float:
     return _ATTEND + _ATTEND_ROW * program.rows
 
 
-def send(made: CollectivePlan, phase: int = 0) -> float:
+def send(plan: CollectivePlan, phase: int = 0) -> float:
     """What is sent is stored as it travels, and each message started."""
-    stored = registers((made.rows, made.width)) * (made.cores * _HOME if made.kind == "merge" else 1)
-    return 20 + stored + START * made.phases[phase].peers
+    stored = registers((plan.rows, plan.width)) * (plan.cores * _HOME if plan.kind == "merge" else 1)
+    return 20 + stored + START * plan.phases[phase].peers
 
 
-def between(made: CollectivePlan) -> float:
+def between(plan: CollectivePlan) -> float:
     """Of a phase that has come: its parts are added up or joined, and the next messages started."""
-    if made.kind == "merge":
-        return 30 + registers((made.rows, made.width)) * made.cores * _MERGED
-    return 30 + registers((made.rows, made.width)) / max(1, len(made.phases)) * 2
+    if plan.kind == "merge":
+        return 30 + registers((plan.rows, plan.width)) * plan.cores * _MERGED
+    return 30 + registers((plan.rows, plan.width)) / max(1, len(plan.phases)) * 2
 
 
 def greedy(program: p.Program, logits: str) -> float:

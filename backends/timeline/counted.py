@@ -1,4 +1,4 @@
-"""Bundles that the compiler scheduled, counted by place, in the place of those estimated by op."""
+"""Bundles that the compiler scheduled, counted by scope, instead of those estimated by op."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from ...dsl.program import ir as p
 from ..pallas.cycles.bundles import Bundles
 from ..pallas.emit.scopes import LAYERS, expert_scope, part_scope, tiles_scope
 
-# A place and the loop in it whose length is not the Program's: over a cache's `tiles`, over `experts`, or none.
+# A scope (a part, or `step`) and the loop in it whose length is not the Program's: over a cache's `tiles`, over
+# `experts`, or none.
 type Group = tuple[str, str]
 
 
 @frozen
 class Counted:
-    """Bundles of one run of a place, or of one iteration of its loop: as counted, and as estimated by op."""
+    """Bundles of one run of a scope, or of one iteration of its loop: as counted, and as estimated by op."""
 
-    place: str
+    scope: str
     loop: str
     counted: float
     estimated: float
@@ -30,9 +31,9 @@ class Counted:
         return self.counted / self.estimated
 
 
-def group(place: str, loop: str, always: frozenset[str]) -> Group:
-    """Where a place's bundles are counted: parts that every layer runs have no branch in the loop over layers."""
-    return (LAYERS if place in always and not loop else place, loop)
+def group(scope: str, loop: str, always: frozenset[str]) -> Group:
+    """Where a scope's bundles are counted: parts that every layer runs have no branch in the loop over layers."""
+    return (LAYERS if scope in always and not loop else scope, loop)
 
 
 def always(program: p.Program) -> frozenset[str]:
@@ -42,30 +43,30 @@ def always(program: p.Program) -> frozenset[str]:
 
 
 def compared(
-    program: p.Program, found: Bundles, spent: Mapping[Group, float], rounds: Mapping[Group, float]
+    program: p.Program, bundles: Bundles, spent: Mapping[Group, float], rounds: Mapping[Group, float]
 ) -> tuple[Counted, ...]:
-    """Each place's bundles; `spent` are those estimated in a step, `rounds` how often loops of unknown length ran."""
-    counted = _counted(program, found)
+    """Each scope's bundles; `spent` are those estimated in a step, `rounds` how often loops of unknown length ran."""
+    counted = _counted(program, bundles)
     result = []
     for key, estimated in spent.items():
-        place, loop = key
-        times = rounds.get(key, 0) if loop else _times(program, place)
+        scope, loop = key
+        times = rounds.get(key, 0) if loop else _times(program, scope)
         if key in counted and times and estimated:
-            result.append(Counted(place, loop, counted[key], estimated / times))
+            result.append(Counted(scope, loop, counted[key], estimated / times))
     return tuple(result)
 
 
-def _times(program: p.Program, place: str) -> int:
-    return len(program.layer_parts) if place == LAYERS else program.times(place)
+def _times(program: p.Program, scope: str) -> int:
+    return len(program.layer_parts) if scope == LAYERS else program.times(scope)
 
 
-def _counted(program: p.Program, found: Bundles) -> dict[Group, float]:
-    """Bundles of a run of each place, or of an iteration of its loop."""
+def _counted(program: p.Program, bundles: Bundles) -> dict[Group, float]:
+    """Bundles of a run of each scope, or of an iteration of its loop."""
     totals: dict[Group, float] = defaultdict(float)
     times: dict[Group, float] = {}
     names = dict(_groups(program))
     around: list[Group] = []
-    for row in found.rows:
+    for row in bundles.rows:
         del around[row.depth :]
         key = names.get(row.name) if row.kind != "call" else ("step", "")
         around.append(key or around[-1])

@@ -53,6 +53,6 @@ def chips(schedule: Schedule, axes: tuple[str, ...]) -> tuple[int, ...]:
 
 def phases(program: p.Program, exchange: p.Collective, machine: Machine) -> tuple[float, ...]:
     """The seconds of each phase of one of a Program's collectives."""
-    made: CollectivePlan = collective(program, exchange)
+    plan: CollectivePlan = collective(program, exchange)
     group = chips(program.schedule, exchange.axes)
-    return tuple(phase_seconds(phase, group, machine) for phase in made.phases)
+    return tuple(phase_seconds(phase, group, machine) for phase in plan.phases)

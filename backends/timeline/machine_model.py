@@ -70,22 +70,22 @@ def machine(target: Target) -> Machine:
     """The row of a target."""
     for name, clock, source, links, note, tile, experts in _ROWS:
         if name == target.name:
-            found = {bits: Figure(value, _BUNDLES if bits in (16, 8, 4) else _GUESS) for bits, value in tile.items()}
+            tiles = {bits: Figure(value, _BUNDLES if bits in (16, 8, 4) else _GUESS) for bits, value in tile.items()}
             code_row, block = (Figure(x, f"an expert of Kimi K3, of one row and of eight: {_BUNDLES}") for x in experts)
             attend = Figure(40.0, f"608 bundles for 1024 positions of 512, 369 for 256 of 1152: {_BUNDLES}")
             latency, setup, link, near, near_rate = _links(links, note)
             return Machine(name, target.hbm_rate, _HBM_LATENCY, Figure(clock, source), latency, setup, link, near,
-                           near_rate, found, code_row, block, attend)  # fmt: skip
+                           near_rate, tiles, code_row, block, attend)  # fmt: skip
     raise KeyError(target.name)
 
 
-def sources(made: Machine) -> list[tuple[str, float, str]]:
+def sources(model: Machine) -> list[tuple[str, float, str]]:
     """Every figure: its name, its value in SI units or bundles, and where it comes from."""
-    found = []
+    lines = []
     for name in Machine.__annotations__:
-        value = getattr(made, name)
+        value = getattr(model, name)
         if isinstance(value, Figure):
-            found.append((name, value.value, value.source))
+            lines.append((name, value.value, value.source))
         elif isinstance(value, dict):
-            found += [(f"{name}, {bits} bits", figure.value, figure.source) for bits, figure in value.items()]
-    return found
+            lines += [(f"{name}, {bits} bits", figure.value, figure.source) for bits, figure in value.items()]
+    return lines

@@ -29,8 +29,8 @@ def tape(op: p.Start | p.Wait, state: State) -> Iterator[Action]:
             if at < len(transfers):
                 product, rows = transfers[at]
                 yield state.run(costs.START, f"start {name}")
-                place, _, what = product.partition(".")
-                yield Issue(Where(place, None, what), (name, at), rows * ROW_BYTES, f"{name} {at % slots}")
+                scope, _, what = product.partition(".")
+                yield Issue(Where(scope, None, what), (name, at), rows * ROW_BYTES, f"{name} {at % slots}")
         return
     for _ in op.rows:
         at = state.waited.get(name, 0)
@@ -40,31 +40,31 @@ def tape(op: p.Start | p.Wait, state: State) -> Iterator[Action]:
 
 
 def copy(op: p.CopyStart | p.CopyWait | p.StoreStart | p.StoreWait, state: State) -> Iterator[Action]:
-    program, held = state.program, state.program.copies[op.copy]
-    index = state.index.get(held.part or "", 0)
-    runs = held.part is None or (held.part == state.place and not getattr(op, "ahead", False))
+    program, copied = state.program, state.program.copies[op.copy]
+    index = state.index.get(copied.part or "", 0)
+    runs = copied.part is None or (copied.part == state.scope and not getattr(op, "ahead", False))
     if isinstance(op, p.CopyStart | p.StoreWait) and not runs:
-        index, runs = _next(held, op.ahead, state)
-    array = program.arrays.get(held.name) or program.outputs[held.name]
+        index, runs = _next(copied, op.ahead, state)
+    array = program.arrays.get(copied.name) or program.outputs[copied.name]
     size = prod(array.shape[1:]) * BYTES[array.dtype]
     if isinstance(op, p.CopyStart) and array.kind == "state":
         size //= kept_after(program)
     key: object
     match op:
         case p.CopyStart() if runs:
-            yield state.run(costs.START, f"load {held.name}")
-            yield Issue(state.where(held.name), ("load", held.name, index), size, held.buffer)
+            yield state.run(costs.START, f"load {copied.name}")
+            yield Issue(state.where(copied.name), ("load", copied.name, index), size, copied.buffer)
         case p.CopyWait():
-            yield Await(state.where(held.name), ("load", held.name, index), "copy")
+            yield Await(state.where(copied.name), ("load", copied.name, index), "copy")
         case p.StoreStart():
-            yield state.run(costs.START, f"save {held.name}")
-            state.saves["save " + held.name, index] = None
-            yield Issue(state.where(f"save {held.name}"), ("save", held.name, index), size, held.buffer)
+            yield state.run(costs.START, f"save {copied.name}")
+            state.saves["save " + copied.name, index] = None
+            yield Issue(state.where(f"save {copied.name}"), ("save", copied.name, index), size, copied.buffer)
         case p.StoreWait():
-            for key in [k for k in state.saves if k[0] == "save " + held.name and (
-                    op.all_ or (runs and k[1] <= index - held.slots))]:  # fmt: skip
+            for key in [k for k in state.saves if k[0] == "save " + copied.name and (
+                    op.all_ or (runs and k[1] <= index - copied.slots))]:  # fmt: skip
                 del state.saves[key]
-                yield Await(state.where(f"saved {held.name}"), ("save", held.name, key[1]), "copy")
+                yield Await(state.where(f"saved {copied.name}"), ("save", copied.name, key[1]), "copy")
 
 
 def _next(copy: p.Copy, ahead: bool, state: State) -> tuple[int, bool]:

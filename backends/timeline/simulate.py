@@ -68,7 +68,7 @@ class _Free:
     waits: frozenset[tuple[str, str]]
 
     def has(self, where: Where) -> bool:
-        return (where.place, where.what) in self.waits
+        return (where.scope, where.what) in self.waits
 
 
 @define
@@ -122,7 +122,7 @@ class _Path:
 def simulate(
     actions: Iterable[Action], machine: Machine, free: frozenset[tuple[str, str]] = frozenset(), keep: bool = True
 ) -> Trace:
-    """Run the actions in order. `free` are waits, by place and name, that cost nothing; `keep` the whole trace or none.
+    """Run the actions in order. `free` are waits, by scope and name, that cost nothing; `keep` the whole trace or none.
 
     Raises:
         RuntimeError: something is awaited that never set out.
@@ -160,10 +160,10 @@ def simulate(
                     now = path.run(float("inf"), action.key)
                     if keep and now > start:
                         spans.append(Span(start, now, action.kind, action.where, path.busy - before))
-                start, made = issued.pop(action.key)
+                start, issue = issued.pop(action.key)
                 if keep:
                     stop = path.arrived.get(action.key, now)
-                    transfers.append(Transfer(start, stop, made.bytes, made.lane, made.where, now))
+                    transfers.append(Transfer(start, stop, issue.bytes, issue.lane, issue.where, now))
             case Post():
                 posted[action.key] = (now, action)
             case Collect():

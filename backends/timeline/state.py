@@ -19,14 +19,14 @@ class State:
 
     `tapes` are each ring's transfers, product and tape rows, `started` and `waited` how many of them; `saves` are
     entries that leave their slots; `bundles` what statements take. `loop` is the one that runs, if its length is not
-    the Program's; `spent` are estimated bundles by place and loop, `rounds` iterations of loops, and `factors` what
+    the Program's; `spent` are estimated bundles by scope and loop, `rounds` iterations of loops, and `factors` what
     estimates are multiplied by.
     """
 
     program: p.Program
     machine: Machine
     position: int
-    place: str = "step"
+    scope: str = "step"
     layer: int | None = None
     tapes: dict[str, list[tuple[str, int]]] = field(factory=dict)
     started: dict[str, int] = field(factory=dict)
@@ -45,8 +45,8 @@ class State:
         self.always = always(self.program)
 
     def where(self, what: str) -> Where:
-        """The place of an action."""
-        return Where(self.place, self.layer, what.removeprefix(f"{self.place}."))
+        """The scope of an action."""
+        return Where(self.scope, self.layer, what.removeprefix(f"{self.scope}."))
 
     def run(self, bundles: float, what: str, unit: str = "vpu") -> Run:
         """So many bundles."""
@@ -54,11 +54,11 @@ class State:
 
     def seconds(self, bundles: float, times: int = 1) -> float:
         """How long they take; so many `times` in a step's course at once."""
-        key = group(self.place, self.loop, self.always)
+        key = group(self.scope, self.loop, self.always)
         self.spent[key] += bundles * times
         return bundles * self.factors.get(key, 1.0) / self.machine.clock.value
 
     def begin(self, loop: str) -> None:
         """An iteration of a loop."""
         self.loop = loop
-        self.rounds[self.place, loop] += 1
+        self.rounds[self.scope, loop] += 1

@@ -21,7 +21,7 @@ _FULL = 0.85  # of a part's time that HBM is busy, from which on HBM bounds it
 
 @frozen
 class Share:
-    """Seconds of a step spent in one place, all its `runs` together.
+    """Seconds of a step spent in one scope, all its `runs` together.
 
     `mxu` and `vpu` compute, `hbm` waits while HBM is busy, `link` waits for messages, `latency` for a transfer while
     HBM is idle. `idle` is how long HBM was idle, whatever the core did; `bytes` is what was read or written for it.
@@ -56,7 +56,7 @@ class Stall:
     or where it is for bytes that must come first.
     """
 
-    place: str
+    scope: str
     what: str
     kind: str
     times: int
@@ -69,8 +69,8 @@ class Stall:
 class Prediction:
     """A step of `rows` rows, each at `position`; predicted.
 
-    `counts` are places that take the bundles which the compiler scheduled; others are estimated by op. `floor` is the
-    time of its bytes at the full rate. `parts` are places, `layers` kinds of layers.
+    `counts` are scopes that take the bundles which the compiler scheduled; others are estimated by op. `floor` is the
+    time of its bytes at the full rate. `parts` are scopes, `layers` kinds of layers.
     """
 
     program: p.Program
@@ -104,28 +104,28 @@ def predict(
 
     `bundles` are those that were counted of the Program's kernel, if they were.
     """
-    made = machine(program.schedule.target)
+    model = machine(program.schedule.target)
     most = program.schedule.context - 1
     at = most if position is None else min(position, most)
-    counts = count(program, made, at, bundles) if bundles is not None else ()
-    actions = list(unroll(program, made, at, counts))
-    trace = simulate(actions, made)
+    counts = count(program, model, at, bundles) if bundles is not None else ()
+    actions = list(unroll(program, model, at, counts))
+    trace = simulate(actions, model)
     stalls = _stalls(trace)
     if savings:
-        stalls = [_tried(stall, actions, trace, made) if i < _MOST else stall for i, stall in enumerate(stalls)]
+        stalls = [_tried(stall, actions, trace, model) if i < _MOST else stall for i, stall in enumerate(stalls)]
         stalls.sort(key=lambda stall: -(stall.saves or 0.0))
-    return Prediction(program, made, at, trace.step, trace.bytes / made.hbm_rate.value, trace.bytes, trace.busy,
+    return Prediction(program, model, at, trace.step, trace.bytes / model.hbm_rate.value, trace.bytes, trace.busy,
                       _parts(program, trace), _layers(program, trace), tuple(stalls), trace, counts)  # fmt: skip
 
 
 def _parts(program: p.Program, trace: Trace) -> tuple[Share, ...]:
-    by_place: dict[str, list[Span]] = defaultdict(list)
+    by_scope: dict[str, list[Span]] = defaultdict(list)
     moved: Counter[str] = Counter()
     for span in trace.spans:
-        by_place[span.where.place].append(span)
+        by_scope[span.where.scope].append(span)
     for transfer in trace.transfers:
-        moved[transfer.where.place] += transfer.bytes
-    return tuple(_share(place, program.times(place), spans, moved[place]) for place, spans in by_place.items())
+        moved[transfer.where.scope] += transfer.bytes
+    return tuple(_share(scope, program.times(scope), spans, moved[scope]) for scope, spans in by_scope.items())
 
 
 def _layers(program: p.Program, trace: Trace) -> tuple[Share, ...]:
@@ -154,24 +154,24 @@ def _share(name: str, runs: int, spans: Sequence[Span], moved: int = 0) -> Share
 
 def _stalls(trace: Trace) -> list[Stall]:
     """Longest idle time of HBM first: bytes that HBM carries meanwhile would have to come anyway."""
-    found: dict[tuple[str, str, str], list[Span]] = defaultdict(list)
+    by_wait: dict[tuple[str, str, str], list[Span]] = defaultdict(list)
     for span in trace.spans:
         if span.kind not in ("mxu", "vpu"):
-            found[span.where.place, span.where.what, span.kind].append(span)
+            by_wait[span.where.scope, span.where.what, span.kind].append(span)
     stalls = []
-    for (place, what, kind), spans in found.items():
+    for (scope, what, kind), spans in by_wait.items():
         seconds = sum(span.seconds for span in spans)
         runs = len({(span.where.layer, span.where.what) for span in spans})
-        stalls.append(Stall(place, what, kind, runs, seconds, seconds - sum(span.busy for span in spans)))
+        stalls.append(Stall(scope, what, kind, runs, seconds, seconds - sum(span.busy for span in spans)))
     return sorted(stalls, key=lambda stall: (-stall.idle, -stall.seconds))
 
 
-def _tried(stall: Stall, actions: list[Action], trace: Trace, made: Machine) -> Stall:
+def _tried(stall: Stall, actions: list[Action], trace: Trace, model: Machine) -> Stall:
     """A tape's tiles cannot come earlier than HBM brings them, nor states move before the step is over."""
     if stall.kind in ("tape", "commit"):
         return stall
-    free = frozenset({(stall.place, stall.what)})
+    free = frozenset({(stall.scope, stall.what)})
     waits = (Collect,) if stall.kind == "link" else (Await,)
-    if not any(isinstance(action, waits) and (action.where.place, action.where.what) in free for action in actions):
+    if not any(isinstance(action, waits) and (action.where.scope, action.where.what) in free for action in actions):
         return stall
-    return evolve(stall, saves=max(0.0, trace.step - simulate(actions, made, free, keep=False).step))
+    return evolve(stall, saves=max(0.0, trace.step - simulate(actions, model, free, keep=False).step))

@@ -24,15 +24,15 @@ def unroll(program: p.Program, machine: Machine, position: int, counts: Sequence
 
     Places of `counts` take the bundles that were counted, spread over what they do as it is estimated by op.
     """
-    yield from _all(State(program, machine, position, factors={(x.place, x.loop): x.factor for x in counts}))
+    yield from _all(State(program, machine, position, factors={(x.scope, x.loop): x.factor for x in counts}))
 
 
-def count(program: p.Program, machine: Machine, position: int, found: Bundles) -> tuple[Counted, ...]:
-    """What was counted of each place, beside its estimate."""
+def count(program: p.Program, machine: Machine, position: int, bundles: Bundles) -> tuple[Counted, ...]:
+    """What was counted of each scope, beside its estimate."""
     state = State(program, machine, position)
     for _ in _all(state):
         pass
-    return compared(program, found, state.spent, state.rounds)
+    return compared(program, bundles, state.spent, state.rounds)
 
 
 def _all(state: State) -> Iterator[Action]:
@@ -74,11 +74,11 @@ def _layers(op: p.LayerLoop, state: State) -> Iterator[Action]:
         for choice in op.choices:
             for part, body in choice.bodies:
                 if part in parts[layer] and _position(parts[layer], part, op) == choice.position:
-                    state.place = part
+                    state.scope = part
                     yield state.run(costs.BRANCH, "choice")
                     yield from _ops(body, state)
                     state.index[part] = state.index.get(part, 0) + 1
-    state.place, state.layer = "step", None
+    state.scope, state.layer = "step", None
 
 
 def _position(parts: tuple[str, ...], part: str, op: p.LayerLoop) -> int:
@@ -89,12 +89,12 @@ def _position(parts: tuple[str, ...], part: str, op: p.LayerLoop) -> int:
 
 def _exchange(op: p.Send | p.Receive, state: State) -> Iterator[Action]:
     program, exchange = state.program, state.program.exchanges[op.exchange]
-    made, name = collective(program, exchange), exchange.name
+    plan, name = collective(program, exchange), exchange.name
     if isinstance(op, p.Send):
-        yield state.run(costs.send(made), f"send {name}")
+        yield state.run(costs.send(plan), f"send {name}")
         yield Post(state.where(name), name, phases(program, exchange, state.machine))
         return
-    between = state.seconds(costs.between(made), len(made.phases))
+    between = state.seconds(costs.between(plan), len(plan.phases))
     yield Collect(state.where(name), name, between)
 
 

@@ -46,7 +46,7 @@ class Writer:
     """Writes actions; a ring's transfers are named by numbers."""
 
     machine: Machine
-    place: str = ""
+    scope: str = ""
     layer: int | None = None
     count: int = 0
     issued: int = 0
@@ -54,7 +54,7 @@ class Writer:
     held: list[int] = field(factory=list)
 
     def where(self, what: str) -> Where:
-        return Where(self.place, self.layer, what)
+        return Where(self.scope, self.layer, what)
 
     def run(self, bundles: float, what: str, unit: str = "vpu") -> Run:
         return Run(self.where(what), bundles / self.machine.clock.value, unit)
@@ -143,13 +143,13 @@ def muse(machine: Machine, sizes: Sizes, rows: int, layers: int = 62) -> Iterato
     """A step of Muse Spark over eight cores, all rows alike, so that eight experts are read."""
     w = Writer(machine)
     tape = _MuseTape(w, sizes, layers)
-    w.place = "step"
+    w.scope = "step"
     for i in range(tape.slots):
         yield from tape.issue(i)
     # What comes first and last besides the logits: 195 us are fixed, of which 126 are theirs.
     yield w.run(69e-6 * machine.clock.value, "embedding")
     for layer in range(layers):
-        w.layer, w.place = layer, "attention"
+        w.layer, w.scope = layer, "attention"
         for row in range(rows):
             yield w.load(f"keys {row}", 256 * 128 * 2 * 2)
         yield w.run(200 + 64 * 2, "norm")
@@ -159,9 +159,9 @@ def muse(machine: Machine, sizes: Sizes, rows: int, layers: int = 62) -> Iterato
             yield w.run(1.5e-6 * machine.clock.value, "attend", "mxu")
         yield from tape.gemv("o", False)
         yield from _all_reduce(w, "o", rows, 8192)
-        w.place = "moe"
+        w.scope = "moe"
         yield from _muse_moe(tape, rows)
-    w.layer, w.place = None, "step"
+    w.layer, w.scope = None, "step"
     yield from tape.lm_head()
     yield from w.exchange("argmax", Phase(7, rows * 1024))
 
@@ -234,7 +234,7 @@ def kimi(machine: Machine, rows: int, layers: int = 93) -> Iterator[Action]:
         count = int(owed)
         owed -= count
         yield from _kimi_moe(w, rows, count, layer, layers)
-    w.place, w.layer = "step", None
+    w.scope, w.layer = "step", None
     # Mixing, norm, logits and the choice of ids are left to XLA: 73.4 MB in five pieces.
     yield w.load("out", 73.4e6)
     yield w.loaded("out")
@@ -243,7 +243,7 @@ def kimi(machine: Machine, rows: int, layers: int = 93) -> Iterator[Action]:
 
 def _kimi_loads(w: Writer, layer: int) -> Iterator[Action]:
     """All that a layer's start needs."""
-    w.place = "attention"
+    w.scope = "attention"
     sizes = {"q_down": 22.0e6, "kv_down": 9.2e6} if layer in KIMI_FULL else {
         "f_a": 1.84e6, "f_b": 0.1e6, "proj": 23.85e6, "k_o": 5.5e6, "state": 0.25e6}  # fmt: skip
     for name, size in {"vectors": 60e3, **sizes, "router": 7.34e6}.items():
@@ -251,7 +251,7 @@ def _kimi_loads(w: Writer, layer: int) -> Iterator[Action]:
 
 
 def _kimi_attention(w: Writer, rows: int, full: bool) -> Iterator[Action]:
-    w.place = "attention"
+    w.scope = "attention"
     own = 2 if rows == 8 else rows
     yield w.loaded("vectors")
     yield w.run(500 + 350 * own, "mix")
@@ -293,7 +293,7 @@ def _kimi_attention(w: Writer, rows: int, full: bool) -> Iterator[Action]:
 
 
 def _kimi_moe(w: Writer, rows: int, count: int, layer: int, layers: int) -> Iterator[Action]:
-    w.place = "moe"
+    w.scope = "moe"
     for name, size in (("latent_down", 1.84e6), ("shared_gu", 5.5e6), ("shared_down", 2.75e6)):
         yield w.load(name, size)
     yield w.loaded("router")
@@ -330,7 +330,7 @@ def _kimi_moe(w: Writer, rows: int, count: int, layer: int, layers: int) -> Iter
     yield from w.post("experts", Phase(7, routed))
     if layer + 1 < layers:
         yield from _kimi_loads(w, layer + 1)
-        w.place = "moe"
+        w.scope = "moe"
     yield w.collect("shared")
     yield from w.post("shared hosts", Phase(3, shared), group=HOSTS)
     yield w.collect("experts")

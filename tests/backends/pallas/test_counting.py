@@ -103,10 +103,10 @@ def test_shipped_schedules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode
     assert round(sum(row.total for row in counted.rows)) == counted.total
     assert kept(made) == counted
     compared = predict(made, savings=False, bundles=counted).counts
-    assert {x.place for x in compared} >= {"step", "layers"} | {name for name in made.instance.model.parts if _branch(
+    assert {x.scope for x in compared} >= {"step", "layers"} | {name for name in made.instance.model.parts if _branch(
         made, name, counted.rows)}  # fmt: skip
     for x in compared:
-        assert x.estimated == pytest.approx(x.counted, rel=0.2), (x.place, x.loop)
+        assert x.estimated == pytest.approx(x.counted, rel=0.2), (x.scope, x.loop)
 
 
 def _branch(made: Program, part: str, rows: tuple[Row, ...]) -> bool:

@@ -60,7 +60,7 @@ def test_weights(working: str) -> None:
     program = lower(bare(bound.instance.model, targets["v5e"], 256), bound.instance, 1)
     packed = operands.packed(program, partial(read, bound), 0)
     weights = packed_weights(program, {name: jnp.asarray(array)[None] for name, array in packed.items()})
-    for name, place in weights.places.items():
+    for name, place in weights.slices.items():
         every = place.layers or (0,)
         for layer in (every[0], every[-1]):
             right = read(bound, name, None if place.layers is None else layer)

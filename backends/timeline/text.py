@@ -16,27 +16,32 @@ KINDS = {"tape": "the tape", "copy": "a copy", "cache": "a cache's tiles", "expe
 LOOPS = {"tiles": "a cache's tile", "experts": "an expert"}
 
 
-def words(made: Prediction) -> str:
+def as_text(prediction: Prediction) -> str:
     """The whole text, which ends without a newline; all times are predicted."""
-    program = made.program
+    program, rate = prediction.program, prediction.machine.hbm_rate.value
     head = f"`{program.schedule.name}` of `{program.schedule.model.name}`, {program.of.words}"
     lines = [
-        f"{head} at position {made.position}: {made.step * 1e3:.3f} ms a step, predicted; compute {made.compute}",
-        f"  {made.bytes / 1e9:.3f} GB take {made.floor * 1e3:.3f} ms at {made.machine.hbm_rate.value / 1e12:.3g} TB/s: "
-        f"{made.used:.1%} used; HBM is idle for {(made.step - made.busy) * 1e3:.3f} ms",
+        f"{head} at position {prediction.position}: {prediction.step * 1e3:.3f} ms a step, predicted; "
+        f"compute {prediction.compute}",
+        f"  {prediction.bytes / 1e9:.3f} GB take {prediction.floor * 1e3:.3f} ms at {rate / 1e12:.3g} TB/s: "
+        f"{prediction.used:.1%} used; HBM is idle for {(prediction.step - prediction.busy) * 1e3:.3f} ms",
         "",
         "layers by kind, us each",
-        *_shares(made.layers, False),
+        *_shares(prediction.layers, False),
         "",
         "parts, us each",
-        *_shares(made.parts, True),
+        *_shares(prediction.parts, True),
     ]
-    if made.counts:
-        lines += ["", "bundles each, as counted and as they would be estimated", *_counts(made.counts)]
-    if made.stalls:
-        lines += ["", "where the core waits, us a step; `saves` if all of it were overlapped", *_stalls(made.stalls)]
-    if found := suggestions(made):
-        lines += ["", "what would help most", *(f"  {line}" for line in found)]
+    if prediction.counts:
+        lines += ["", "bundles each, as counted and as they would be estimated", *_counts(prediction.counts)]
+    if prediction.stalls:
+        lines += [
+            "",
+            "where the core waits, us a step; `saves` if all of it were overlapped",
+            *_stalls(prediction.stalls),
+        ]
+    if suggested := suggestions(prediction):
+        lines += ["", "what would help most", *(f"  {line}" for line in suggested)]
     return "\n".join(lines)
 
 
@@ -54,7 +59,7 @@ def _shares(shares: tuple[Share, ...], moved: bool) -> list[str]:
 def _counts(counts: tuple[Counted, ...]) -> list[str]:
     rows = [("", "counted", "estimated", "off by")]
     for x in counts:
-        name = f"{x.place}, {LOOPS[x.loop]}" if x.loop else x.place
+        name = f"{x.scope}, {LOOPS[x.loop]}" if x.loop else x.scope
         rows.append((name, f"{x.counted:.0f}", f"{x.estimated:.0f}", f"{x.estimated / x.counted - 1:+.0%}"))
     return [f"  {line}" for line in table(rows, right=(1, 2, 3))]
 
@@ -63,67 +68,67 @@ def _stalls(stalls: tuple[Stall, ...]) -> list[str]:
     rows = [("at", "for", "times", "waits", "HBM idle", "saves")]
     for stall in stalls[:_MOST]:
         saves = "" if stall.saves is None else f"{stall.saves * 1e6:.1f}"
-        rows.append((f"{stall.place}.{stall.what}", KINDS[stall.kind], str(stall.times), f"{stall.seconds * 1e6:.1f}",
+        rows.append((f"{stall.scope}.{stall.what}", KINDS[stall.kind], str(stall.times), f"{stall.seconds * 1e6:.1f}",
                      f"{stall.idle * 1e6:.1f}", saves))  # fmt: skip
     return [f"  {line}" for line in table(rows, right=(2, 3, 4, 5))]
 
 
-def suggestions(made: Prediction) -> list[str]:
+def suggestions(prediction: Prediction) -> list[str]:
     """A line for each wait whose overlap would save half a percent or more."""
-    found = []
-    for stall in made.stalls:
-        if stall.saves is not None and stall.saves >= 0.005 * made.step:
+    lines = []
+    for stall in prediction.stalls:
+        if stall.saves is not None and stall.saves >= 0.005 * prediction.step:
             gain = (
                 f"up to {stall.saves / max(1, stall.times) * 1e6:.2f} us each time, {stall.saves * 1e3:.3f} ms a step"
             )
-            found.append(f"{_advice(stall)}: {gain}")
-    return found
+            lines.append(f"{_advice(stall)}: {gain}")
+    return lines
 
 
 def _advice(stall: Stall) -> str:
-    name = f"{stall.place}.{stall.what}"
+    name = f"{stall.scope}.{stall.what}"
     match stall.kind:
         case "link":
             return f"`overlap` work with the exchange of `{name}`, or choose another `by` or `wire`"
         case "copy":
-            what = "vectors" if stall.what.startswith("vectors ") else f"{stall.place}.state"
+            what = "vectors" if stall.what.startswith("vectors ") else f"{stall.scope}.state"
             return f"`prefetch {what}` at an earlier point, for `{stall.what}`"
         case "cache":
-            return f"`prefetch {stall.place}.cache` at an earlier point, in more slots or larger tiles"
+            return f"`prefetch {stall.scope}.cache` at an earlier point, in more slots or larger tiles"
         case "expert":
-            return f"`fetch` more slots for experts of `{stall.place}`, or route earlier"
+            return f"`fetch` more slots for experts of `{stall.scope}`, or route earlier"
         case _:
             return f"start `{name}` earlier"
 
 
-def record(made: Prediction, figures: bool = True) -> dict[str, Any]:
+def record(prediction: Prediction, figures: bool = True) -> dict[str, Any]:
     """Seconds and bytes of one core, all predicted."""
-    program = made.program
+    program = prediction.program
 
     def share(x: Share) -> dict[str, Any]:
         fields = ("name", "runs", "seconds", "mxu", "vpu", "hbm", "link", "latency", "idle", "bytes", "bound")
         return {name: getattr(x, name) for name in fields}
 
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "schedule": program.schedule.name,
         "model": program.schedule.model.name,
         "rows": program.rows,
-        "position": made.position,
+        "position": prediction.position,
         "predicted": True,
-        "compute": made.compute,
-        "bundles": [{"place": x.place, "loop": x.loop, "counted": x.counted, "estimated": x.estimated}
-                    for x in made.counts],
-        "step_seconds": made.step,
-        "floor_seconds": made.floor,
-        "bytes": made.bytes,
-        "hbm_busy_seconds": made.busy,
-        "used": made.used,
-        "parts": [share(x) for x in made.parts],
-        "layers": [share(x) for x in made.layers],
-        "waits": [{"place": x.place, "what": x.what, "kind": x.kind, "times": x.times, "seconds": x.seconds,
-                   "idle": x.idle, "saves": x.saves} for x in made.stalls],
-        "suggestions": suggestions(made),
+        "compute": prediction.compute,
+        "bundles": [{"place": x.scope, "loop": x.loop, "counted": x.counted, "estimated": x.estimated}
+                    for x in prediction.counts],
+        "step_seconds": prediction.step,
+        "floor_seconds": prediction.floor,
+        "bytes": prediction.bytes,
+        "hbm_busy_seconds": prediction.busy,
+        "used": prediction.used,
+        "parts": [share(x) for x in prediction.parts],
+        "layers": [share(x) for x in prediction.layers],
+        "waits": [{"place": x.scope, "what": x.what, "kind": x.kind, "times": x.times, "seconds": x.seconds,
+                   "idle": x.idle, "saves": x.saves} for x in prediction.stalls],
+        "suggestions": suggestions(prediction),
     }  # fmt: skip
     if figures:
-        found["figures"] = [{"name": n, "value": v, "source": s} for n, v, s in sources(made.machine)]
-    return found
+        result["figures"] = [{"name": n, "value": v, "source": s} for n, v, s in sources(prediction.machine)]
+    return result
