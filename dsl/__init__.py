@@ -2,6 +2,6 @@
 
 In: a definition's text. Out: Models, Schedules, Programs, diagnostics.
 
-Order of imports: `cache`, `decoder`, `records`, `codes`, `source`, `diagnostics`, `targets`, `text`, `model`,
-`render`, `schedule`, `frontend`, `program`, `version`, `lsp`, `commands`.
+Order of imports: `cache`, `decoder`, `records`, `codes`, `source`, `diagnostics`, `installed`, `targets`, `text`,
+`model`, `render`, `schedule`, `frontend`, `program`, `version`, `lsp`, `commands`.
 """

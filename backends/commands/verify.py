@@ -116,7 +116,7 @@ def _verify(args: argparse.Namespace, argv: list[str]) -> int:
 def _steps(args: argparse.Namespace, schedule: Schedule, binding: Binding, path: Path) -> (
         list[tuple[list[int], list[int]]]):  # fmt: skip
     """Tokens and positions of each row, step by step. Raises `CannotOpen` for what cannot be."""
-    logits = binding.instance.model.steps[""].types["logits"]
+    logits = binding.instance.model.decode.types["logits"]
     vocab, context = binding.instance.length(logits.shape[0]), schedule.context
     if args.prompt is not None:
         tokenizer = load_tokenizer(read_text_files(text_place(path)))

@@ -58,7 +58,7 @@ def lanes(prediction: Prediction) -> tuple[Lane, ...]:
     sent = [Event(m.start, m.stop, m.where.what, m.where, m.where.scope, about=f"phase {m.phase + 1}")
             for m in trace.messages]  # fmt: skip
     return (
-        Lane("HBM", "hbm", "HBM", tuple(busy(trace.transfers, prediction.machine.hbm_latency.value))),
+        Lane("HBM", "hbm", "HBM", tuple(busy(trace.transfers, prediction.target.memory.hbm_latency.value))),
         *_slots(prediction.program, trace.transfers),
         Lane("MXU", "mxu", "core", tuple(spans["mxu"])),
         Lane("VPU", "vpu", "core", tuple(spans["vpu"])),
@@ -121,7 +121,7 @@ def apart(lane: Lane) -> Iterator[Lane]:
 
 
 def name(where: Where) -> str:
-    """`mlp.h`; what has a scope in its name already stays as it is."""
+    """`mlp.h`; what has a place in its name already stays as it is."""
     return f"{where.scope}.{where.what}" if " " not in where.what else where.what
 
 

@@ -9,7 +9,7 @@ from attrs import define
 
 from ...dsl.model import ir as m
 from ...dsl.program import ir as p
-from ...dsl.program.analysis.traffic import runs
+from ...dsl.program.ir.walk import walk
 from ...dsl.source import Source, Span
 from ..timeline.actions import Where
 from ..timeline.summary import Prediction
@@ -60,7 +60,7 @@ class Spans:
     """Where in the text stands what a trace names."""
 
     def __init__(self, program: p.Program) -> None:
-        self._computed = dict(_computed(program, program.body, "step"))
+        self._computed = dict(_computed(program))
         self._moved = _moved(program)
         self._exchanges = {exchange.name: exchange.span for exchange in program.exchanges.values()}
         self._buffers: Found = {buffer.name: buffer.span for buffer in program.buffers.values()}
@@ -80,16 +80,11 @@ class Spans:
         return span
 
 
-def _computed(program: p.Program, ops: tuple[p.Op, ...], scope: str) -> Iterator[tuple[tuple[str, str], Span]]:
-    """Statements by scope and what they compute."""
-    for op in ops:
-        match op:
-            case p.LayerLoop():
-                for choice in op.choices:
-                    for part, body in choice.bodies:
-                        yield from _computed(program, body, part)
-            case p.Repeat() | p.Experts():
-                yield from _computed(program, op.body, scope)
+def _computed(program: p.Program) -> Iterator[tuple[tuple[str, str], Span]]:
+    """Statements by place and what they compute."""
+    for at in walk(program):
+        scope = at.place
+        match op := at.op:
             case p.Compute():
                 yield (scope, op.outputs[0].removeprefix(f"{scope}.")), op.span
             case p.Put():
@@ -115,14 +110,14 @@ def _moved(program: p.Program) -> Found:
     vectors = next((x.span for x in program.schedule.prefetches if x.kind == "vectors"), None)
     for copy in program.copies.values():
         state = model.states.get(copy.name.partition(" ")[2])
-        of = model.parts[copy.part] if copy.part else model.steps[""]
+        of = model.parts[copy.part] if copy.part else program.phase.step
         spans[copy.name] = state.span if state is not None else vectors or of.span
     for ring in program.caches.values():
         declared = program.buffers[ring.buffers[0]].span
         spans[f"cache {ring.part}"] = spans[f"{ring.part}.cache"] = asked.get(("cache", ring.part)) or declared
     spans |= {f"experts of {bank.part}": bank.span for bank in program.banks.values()}
     spans |= {ring.name: ring.span for ring in program.rings.values()}
-    for op, _ in runs(program):
+    for op in (at.op for at in walk(program)):
         if isinstance(op, p.Lookup) and isinstance(op.index, m.Input):
             spans[op.table] = op.index.span
         elif isinstance(op, p.Emit):

@@ -27,14 +27,14 @@ class Window:
 
 def hues(program: p.Program) -> dict[str, str]:
     """The colour of each part, in the order of the text; all else has that of the whole step."""
-    parts = [part for part in program.instance.model.parts if any(part in x for x in program.layer_parts.values())]
+    parts = [part for part in program.instance.model.parts if part in program.places]
     return {part: f"part{i % PARTS}" for i, part in enumerate(parts)}
 
 
 def kinds(program: p.Program) -> list[tuple[tuple[str, ...], list[int]]]:
     """The layers that run the same parts, in order of their first."""
     by_kind: dict[tuple[str, ...], list[int]] = {}
-    for layer, parts in program.layer_parts.items():
+    for layer, parts in program.phase.layer_parts.items():
         by_kind.setdefault(parts, []).append(layer)
     return list(by_kind.items())
 

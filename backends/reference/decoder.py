@@ -174,7 +174,7 @@ class ReferenceDecoder:
             weights = Weights(arrays, self.weights.slices)
             first = 0 if rows == self.rows else row
             at = steps.decode_pass(self.instance, weights, self.room, tokens, start, lengths, first)
-            names, after = steps.run(at, self.instance.model.steps[""], states, taps=self.taps, last_only=last_only)
+            names, after = steps.run(at, self.instance.model.decode, states, taps=self.taps, last_only=last_only)
             return after, (names["logits"], {name: names[name] for name in self.taps})
 
         number = jax.ShapeDtypeStruct((), jnp.int32)
@@ -187,5 +187,5 @@ def forward(instance: Instance, weights: Weights, ids: jax.Array) -> jax.Array:
     """Logits f32 `[len(ids), vocab]` of a sequence, in one pass from its beginning; can be traced."""
     room = plan(instance, 1, len(ids), len(ids))
     at = steps.decode_pass(instance, weights, room, ids[None], jnp.zeros(1, jnp.int32), jnp.full(1, len(ids)), 0)
-    names, _ = steps.run(at, instance.model.steps[""], room.empty())
+    names, _ = steps.run(at, instance.model.decode, room.empty())
     return names["logits"][0]

@@ -111,7 +111,7 @@ def _call(node: m.Call, frame: Frame) -> Value:
             elif parameter in op.matrix:
                 value = rounded(_array(value), "f32" if exact else frame.at.instance.working)
             args.append(value)
-    if op.rule is registry.table["add"].rule:
+    if op.elementwise and len(args) > 1:
         shape = node.type.shape
         args = [_spread(a, arg.type.shape, shape) for a, arg in zip(args, node.args, strict=True)]
     if op.caches:

@@ -52,7 +52,7 @@ class Parts:
         """What a part leaves in a layer, and its own values."""
         used = states_of(self.instance.model.parts[name]) & self.room.stores.keys()
         key = lambda i: [self.room.of(state, i).key for state in sorted(used)]  # noqa: E731
-        runs = [i for i, parts in self.instance.layer_parts("").items() if name in parts]
+        runs = [i for i, parts in self.instance.layer_parts().items() if name in parts]
         alike = tuple(i for i in runs if key(i) == key(layer))
         after, names = self._run(self._part(name, alike), token, position, before, jnp.int32(layer))
         own = {n: v for n, v in names.items() if n not in self.carried}
@@ -70,7 +70,7 @@ class Parts:
     @cached_property
     def _around(self) -> tuple[list[m.Statement], list[m.Statement]]:
         """The statements before the loop over the layers, and those after: all of them where there is no loop."""
-        body = self.instance.model.steps[""].body
+        body = self.instance.model.decode.body
         at = next((i for i, s in enumerate(body) if isinstance(s, m.Loop)), -1)
         return list(body[: max(at, 0)]), list(body[at + 1 :])
 

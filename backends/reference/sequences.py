@@ -87,7 +87,7 @@ def kept_row(saved: Saved, length: int, cuts: bool) -> KeptRow:
 
 def vocabulary(instance: Instance) -> int:
     """How many token ids there are."""
-    return instance.length(instance.model.steps[""].types["logits"].shape[0])
+    return instance.length(instance.model.decode.types["logits"].shape[0])
 
 
 def lost(states: Arrays) -> bool:

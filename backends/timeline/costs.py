@@ -9,26 +9,21 @@ from __future__ import annotations
 from math import prod
 
 from ...dsl.model import ir as m
+from ...dsl.model import ops as registry
 from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
 from ...dsl.program.analysis.traffic import chosen_once
 from ...dsl.program.layout.collective_plan import CollectivePlan
 from ...dsl.program.layout.expert_layout import ExpertProduct
 from ...dsl.program.layout.tiling import ROW_BYTES
-from .machine_model import TILE, Machine
+from ...dsl.targets.target import TILE, Target
 
 SUBLANES, LANES = 8, 128
 START, WAIT, BRANCH = 5.0, 1.5, 25.0  # bundles: a transfer's descriptor, a semaphore, a layer's choice of a part
 _STORE = 8.0  # a statement's way through memory
+ROPE_TABLES = 200.0  # cosines and sines of a step's positions
+ARGMAX_OF_CORES = 60.0  # the largest of all cores' largest logits
 
-# An op's bundles: so many, and so many for each register of its value.
-_ELEMENT: dict[str, tuple[float, float]] = {
-    "exp": (8, 1.0), "tanh": (12, 2.5), "sigmoid": (12, 2.0), "silu": (12, 2.5), "softplus": (20, 4.0),
-    "sqrt": (8, 1.0), "div": (8, 1.5), "pow": (8, 1.0), "rms_norm": (40, 0.4), "l2_norm": (70, 1.0),
-    "rope": (40, 3.0), "causal_conv": (30, 4.0), "softmax": (120, 3.0), "heads": (10, 1.0), "flat": (10, 1.0),
-    "split": (10, 0.5), "concat": (10, 0.5),
-}  # fmt: skip
-_PLAIN = (2.0, 0.5)
 _HEAD_STEP = 3.4  # bundles for each register of a head's state in the delta rule
 _MIXED = 3.3  # bundles for each register of a stream that is mixed with banks
 _BANK, _BANK_REGISTER = 45.0, 1.95  # of a bank, which is read for its weight and for the sum
@@ -46,24 +41,24 @@ def registers(shape: tuple[int, ...]) -> int:
     return prod(leading) * -(-rows // SUBLANES) * -(-columns // LANES)
 
 
-def dot(product: p.Product, run: int, rows: int, machine: Machine) -> float:
+def dot(product: p.Product, run: int, rows: int, target: Target) -> float:
     """One iteration of a product's run: the tiles that arrived are pushed into the matrix units."""
     run_tiles = product.tiling.runs[run]
     weights = sum(run_tiles.rows) * ROW_BYTES
-    return weights / TILE * machine.tile[product.tiling.bits].value + _many(rows, weights, machine)
+    return weights / TILE * target.compute.tile[product.tiling.bits].value + _many(rows, weights, target)
 
 
-def _many(rows: int, weights: int, machine: Machine) -> float:
+def _many(rows: int, weights: int, target: Target) -> float:
     """More than 16 rows stream through as well."""
-    return max(0, rows - 16) / 128 * weights / TILE * machine.tile[16].value
+    return max(0, rows - 16) / 128 * weights / TILE * target.compute.tile[16].value
 
 
-def expert_dot(product: ExpertProduct, rows: int, machine: Machine) -> float:
+def expert_dot(product: ExpertProduct, rows: int, target: Target) -> float:
     """One product of a routed expert; for codes of four bits each row of the operand is spread over eight."""
     weights = product.tiling.rows * ROW_BYTES
-    bundles = (machine.block if product.codec.name == "fp8" else machine.tile[product.tiling.bits]).value
+    bundles = (target.compute.block if product.codec.name == "fp8" else target.compute.tile[product.tiling.bits]).value
     if product.codec.name == "mxfp4":
-        bundles += machine.code_row.value * (rows - 1)
+        bundles += target.compute.code_row.value * (rows - 1)
     return weights / TILE * bundles + 60
 
 
@@ -72,14 +67,14 @@ def expert_sum(shape: tuple[int, ...]) -> float:
     return 20 + 0.5 * registers(shape)
 
 
-def chosen_dot(bank: p.ExpertPool, number: int, program: p.Program, machine: Machine) -> float:
+def chosen_dot(bank: p.ExpertPool, number: int, program: p.Program, target: Target) -> float:
     """The same as kernels do it: an expert that a single row chose is multiplied for that one alone."""
     product = bank.layout.products[number]
-    every = expert_dot(product, program.rows, machine)
+    every = expert_dot(product, program.rows, target)
     if program.rows == 1 or program.instance.working == "f32" or product.codec.name != "mxfp4":
         return every
     share = chosen_once(program, bank)
-    return BRANCH + share * expert_dot(product, 1, machine) + (1 - share) * every
+    return BRANCH + share * expert_dot(product, 1, target) + (1 - share) * every
 
 
 def compute(op: p.Compute | p.Put, program: p.Program, layer: int | None) -> float:
@@ -98,9 +93,10 @@ def _node(node: m.Node, program: p.Program, layer: int | None) -> float:
         return 150 + program.rows * heads * _HEAD_STEP * registers((width, shape[-1]))
     if node.op == "mix":
         return _mix(node, shape, program, layer)
-    each, many = _ELEMENT.get(node.op, _PLAIN)
+    row = registry.find(node.op)
+    bundles = registry.Bundles() if row is None else row.bundles
     whole = (*((program.rows,) if len(shape) < 2 else (program.rows, *shape[:-1])), shape[-1]) if shape else (1, 1)
-    return each + many * registers(whole)
+    return bundles.once + bundles.register * registers(whole)
 
 
 def _mix(node: m.Call, shape: tuple[int, ...], program: p.Program, layer: int | None) -> float:
@@ -119,7 +115,7 @@ def route(program: p.Program, bank: p.ExpertPool) -> float:
     return _ROUTE + _ROUTE_ROW * program.rows + bank.count / 32
 
 
-def attend_tile(op: p.Attend, program: p.Program, machine: Machine) -> float:
+def attend_tile(op: p.Attend, program: p.Program, target: Target) -> float:
     """One tile of a cache: scores, the running softmax, the values' sum. Latents are keys and values.
 
     Tokens of one sequence see it together; where positions are shared out, one after the other.
@@ -128,7 +124,7 @@ def attend_tile(op: p.Attend, program: p.Program, machine: Machine) -> float:
     shapes = [program.buffers[name].shape[1:] for name in ring.buffers]
     latent = len(op.queries) > 1
     numbers = sum(map(prod, shapes)) + (prod(shapes[0]) if latent else 0)
-    once = machine.attend.value * numbers / _ATTENDED
+    once = target.compute.attend.value * numbers / _ATTENDED
     heads, kv = program.buffers[op.queries[0]].shape[1], shapes[0][0]
     if not program.consecutive:
         return once + (_more(heads) * _EIGHT_HEADS if latent else 0)

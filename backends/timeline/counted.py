@@ -1,4 +1,4 @@
-"""Bundles that the compiler scheduled, counted by scope, instead of those estimated by op."""
+"""Bundles that the compiler scheduled, counted by place, in the place of those estimated by op."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping
 from attrs import frozen
 
 from ...dsl.program import ir as p
+from ...dsl.program.ir.walk import walk
 from ..pallas.cycles.bundles import Bundles
 from ..pallas.emit.scopes import LAYERS, expert_scope, part_scope, tiles_scope
 
-# A scope (a part, or `step`) and the loop in it whose length is not the Program's: over a cache's `tiles`, over
-# `experts`, or none.
+# A place and the loop in it whose length is not the Program's: over a cache's `tiles`, over `experts`, or none.
 type Group = tuple[str, str]
 
 
 @frozen
 class Counted:
-    """Bundles of one run of a scope, or of one iteration of its loop: as counted, and as estimated by op."""
+    """Bundles of one run of a place, or of one iteration of its loop: as counted, and as estimated by op."""
 
     scope: str
     loop: str
@@ -32,20 +32,20 @@ class Counted:
 
 
 def group(scope: str, loop: str, always: frozenset[str]) -> Group:
-    """Where a scope's bundles are counted: parts that every layer runs have no branch in the loop over layers."""
+    """Where a place's bundles are counted: parts that every layer runs have no branch in the loop over layers."""
     return (LAYERS if scope in always and not loop else scope, loop)
 
 
 def always(program: p.Program) -> frozenset[str]:
     """The parts that every layer runs, so that no branch chooses them."""
-    choices = [choice for op in program.body if isinstance(op, p.LayerLoop) for choice in op.choices]
-    return frozenset(choice.bodies[0][0] for choice in choices if program.unconditional(choice))
+    switches = (at.op for at in walk(program) if isinstance(at.op, p.LayerSwitch))
+    return frozenset(switch.bodies[0][0] for switch in switches if program.unconditional(switch))
 
 
 def compared(
     program: p.Program, bundles: Bundles, spent: Mapping[Group, float], rounds: Mapping[Group, float]
 ) -> tuple[Counted, ...]:
-    """Each scope's bundles; `spent` are those estimated in a step, `rounds` how often loops of unknown length ran."""
+    """Each place's bundles; `spent` are those estimated in a step, `rounds` how often loops of unknown length ran."""
     counted = _counted(program, bundles)
     result = []
     for key, estimated in spent.items():
@@ -57,11 +57,11 @@ def compared(
 
 
 def _times(program: p.Program, scope: str) -> int:
-    return len(program.layer_parts) if scope == LAYERS else program.times(scope)
+    return len(program.phase.layer_parts) if scope == LAYERS else program.times(scope)
 
 
 def _counted(program: p.Program, bundles: Bundles) -> dict[Group, float]:
-    """Bundles of a run of each scope, or of an iteration of its loop."""
+    """Bundles of a run of each place, or of an iteration of its loop."""
     totals: dict[Group, float] = defaultdict(float)
     times: dict[Group, float] = {}
     names = dict(_groups(program))
@@ -79,12 +79,11 @@ def _counted(program: p.Program, bundles: Bundles) -> dict[Group, float]:
 def _groups(program: p.Program) -> Iterator[tuple[str, Group]]:
     """By the name of a region."""
     yield LAYERS, (LAYERS, "")
-    for layers in (op for op in program.body if isinstance(op, p.LayerLoop)):
-        for choice in layers.choices:
-            for part, body in choice.bodies:
-                yield part_scope(part), (part, "")
-                for op in body:
-                    if isinstance(op, p.Attend):
-                        yield tiles_scope(op), (part, "tiles")
-                    elif isinstance(op, p.Experts):
-                        yield expert_scope(program.banks[op.bank].name), (part, "experts")
+    for at in walk(program):
+        match op := at.op:
+            case p.LayerSwitch():
+                yield from ((part_scope(part), (part, "")) for part, _ in op.bodies)
+            case p.Attend():
+                yield tiles_scope(op), (at.place, "tiles")
+            case p.Experts():
+                yield expert_scope(program.banks[op.bank].name), (at.place, "experts")

@@ -8,18 +8,18 @@ from ...dsl.program import ir as p
 from ...dsl.program.ir.scratch import collective
 from ...dsl.program.layout.collective_plan import CollectivePlan, Phase
 from ...dsl.schedule.ir import Schedule
-from .machine_model import Machine
+from ...dsl.targets.target import Target
 
 
-def phase_seconds(phase: Phase, group: tuple[int, ...], machine: Machine) -> float:
+def phase_seconds(phase: Phase, group: tuple[int, ...], target: Target) -> float:
     """From the first message's start to the last one's arrival; `group` are the chips taking part, along each axis."""
     if not phase.peers:
         return 0.0
     chips = prod(group)
     if phase.sibling or chips == 1:
-        return machine.sibling_latency.value + phase.peers * phase.message / machine.sibling_rate.value
-    crossing = phase.message * crossings(phase.peers + 1, group) / machine.link_rate.value
-    return max(machine.chip_latency.value, machine.chip_setup.value + crossing)
+        return target.links.sibling_latency.value + phase.peers * phase.message / target.links.sibling_rate.value
+    crossing = phase.message * crossings(phase.peers + 1, group) / target.links.link_rate.value
+    return max(target.links.chip_latency.value, target.links.chip_setup.value + crossing)
 
 
 def crossings(cores: int, group: tuple[int, ...]) -> float:
@@ -51,8 +51,8 @@ def chips(schedule: Schedule, axes: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(box)
 
 
-def phases(program: p.Program, exchange: p.Collective, machine: Machine) -> tuple[float, ...]:
+def phases(program: p.Program, exchange: p.Collective, target: Target) -> tuple[float, ...]:
     """The seconds of each phase of one of a Program's collectives."""
     plan: CollectivePlan = collective(program, exchange)
     group = chips(program.schedule, exchange.axes)
-    return tuple(phase_seconds(phase, group, machine) for phase in plan.phases)
+    return tuple(phase_seconds(phase, group, target) for phase in plan.phases)

@@ -8,6 +8,7 @@ from math import prod
 from ...dsl.model import ir as m
 from ...dsl.program import ir as p
 from ...dsl.program.analysis.traffic import array_bytes, fetched, kept_after
+from ...dsl.program.ir.walk import Placed
 from ...dsl.program.layout.tiling import ROW_BYTES
 from ...dsl.schedule.blocks import most
 from ...dsl.targets.targets import BYTES
@@ -16,22 +17,24 @@ from .actions import Action, Await, Issue, Where
 from .state import State
 
 # What walks over the ops inside of another.
-type Walk = Callable[[tuple[p.Op, ...], State], Iterator[Action]]
+type Walk = Callable[[tuple[Placed, ...], State], Iterator[Action]]
 
 
-def tape(op: p.Start | p.Wait, state: State) -> Iterator[Action]:
+def start(op: p.Start, state: State) -> Iterator[Action]:
     name, transfers = op.ring, state.tapes[op.ring]
     slots = state.program.rings[name].slots
-    if isinstance(op, p.Start):
-        for _ in range(op.count):
-            at = state.started.get(name, 0)
-            state.started[name] = at + 1
-            if at < len(transfers):
-                product, rows = transfers[at]
-                yield state.run(costs.START, f"start {name}")
-                scope, _, what = product.partition(".")
-                yield Issue(Where(scope, None, what), (name, at), rows * ROW_BYTES, f"{name} {at % slots}")
-        return
+    for _ in range(op.count):
+        at = state.started.get(name, 0)
+        state.started[name] = at + 1
+        if at < len(transfers):
+            product, rows = transfers[at]
+            yield state.run(costs.START, f"start {name}")
+            place, _, what = product.partition(".")
+            yield Issue(Where(place, None, what), (name, at), rows * ROW_BYTES, f"{name} {at % slots}")
+
+
+def wait(op: p.Wait, state: State) -> Iterator[Action]:
+    name, transfers = op.ring, state.tapes[op.ring]
     for _ in op.rows:
         at = state.waited.get(name, 0)
         state.waited[name] = at + 1
@@ -39,103 +42,134 @@ def tape(op: p.Start | p.Wait, state: State) -> Iterator[Action]:
     yield state.run(costs.WAIT * len(op.rows), f"wait {name}")
 
 
-def copy(op: p.CopyStart | p.CopyWait | p.StoreStart | p.StoreWait, state: State) -> Iterator[Action]:
-    program, copied = state.program, state.program.copies[op.copy]
-    index = state.index.get(copied.part or "", 0)
-    runs = copied.part is None or (copied.part == state.scope and not getattr(op, "ahead", False))
-    if isinstance(op, p.CopyStart | p.StoreWait) and not runs:
-        index, runs = _next(copied, op.ahead, state)
-    array = program.arrays.get(copied.name) or program.outputs[copied.name]
-    size = prod(array.shape[1:]) * BYTES[array.dtype]
-    if isinstance(op, p.CopyStart) and array.kind == "state":
-        size //= kept_after(program)
-    key: object
-    match op:
-        case p.CopyStart() if runs:
-            yield state.run(costs.START, f"load {copied.name}")
-            yield Issue(state.where(copied.name), ("load", copied.name, index), size, copied.buffer)
-        case p.CopyWait():
-            yield Await(state.where(copied.name), ("load", copied.name, index), "copy")
-        case p.StoreStart():
-            yield state.run(costs.START, f"save {copied.name}")
-            state.saves["save " + copied.name, index] = None
-            yield Issue(state.where(f"save {copied.name}"), ("save", copied.name, index), size, copied.buffer)
-        case p.StoreWait():
-            for key in [k for k in state.saves if k[0] == "save " + copied.name and (
-                    op.all_ or (runs and k[1] <= index - copied.slots))]:  # fmt: skip
-                del state.saves[key]
-                yield Await(state.where(f"saved {copied.name}"), ("save", copied.name, key[1]), "copy")
+def copy_start(op: p.CopyStart, state: State) -> Iterator[Action]:
+    held, (index, runs) = state.program.copies[op.copy], _meant(op, state)
+    size = _size(held, state)
+    array = state.program.arrays.get(held.name)
+    if array is not None and array.kind == "state":
+        size //= kept_after(state.program)
+    if runs:
+        yield state.run(costs.START, f"load {held.name}")
+        yield Issue(state.where(held.name), ("load", held.name, index), size, held.buffer)
+
+
+def copy_wait(op: p.CopyWait, state: State) -> Iterator[Action]:
+    held = state.program.copies[op.copy]
+    yield Await(state.where(held.name), ("load", held.name, _index(held, state)), "copy")
+
+
+def store_start(op: p.StoreStart, state: State) -> Iterator[Action]:
+    held = state.program.copies[op.copy]
+    index, size = _index(held, state), _size(held, state)
+    yield state.run(costs.START, f"save {held.name}")
+    state.saves[held.name, index] = None
+    yield Issue(state.where(f"save {held.name}"), ("save", held.name, index), size, held.buffer)
+
+
+def store_wait(op: p.StoreWait, state: State) -> Iterator[Action]:
+    held, (index, runs) = state.program.copies[op.copy], _meant(op, state)
+    own = [at for name, at in state.saves if name == held.name]
+    for at in [at for at in own if op.all_ or (runs and at <= index - held.slots)]:
+        del state.saves[held.name, at]
+        yield Await(state.where(f"saved {held.name}"), ("save", held.name, at), "copy")
+
+
+def _index(held: p.Copy, state: State) -> int:
+    """This layer's entry of a copy."""
+    return state.index.get(held.part or "", 0)
+
+
+def _size(held: p.Copy, state: State) -> int:
+    """Bytes of an entry."""
+    array = state.program.arrays.get(held.name) or state.program.outputs[held.name]
+    return prod(array.shape[1:]) * BYTES[array.dtype]
+
+
+def _meant(op: p.CopyStart | p.StoreWait, state: State) -> tuple[int, bool]:
+    """The entry that an op means, and whether a layer runs its part."""
+    held = state.program.copies[op.copy]
+    if held.part is None or (held.part == state.scope and not op.ahead):
+        return _index(held, state), True
+    return _next(held, op.ahead, state)
 
 
 def _next(copy: p.Copy, ahead: bool, state: State) -> tuple[int, bool]:
     """A copy's entry for the next layer, or for this one where its part comes later; whether that runs it."""
     layer = (-1 if state.layer is None else state.layer) + ahead
     if state.layer is None and ahead:
-        layer = min(state.program.layer_parts)
-    runs = copy.part in state.program.layer_parts.get(layer, ())
-    index = sum(copy.part in parts for at, parts in state.program.layer_parts.items() if at < layer)
+        layer = min(state.program.phase.layer_parts)
+    runs = copy.part in state.program.phase.layer_parts.get(layer, ())
+    index = sum(copy.part in parts for at, parts in state.program.phase.layer_parts.items() if at < layer)
     return index, runs
 
 
-def tiles(op: p.StartTiles | p.Attend, state: State) -> Iterator[Action]:
-    program, ring = state.program, state.program.caches[op.ring]
-    # On the core with most of the positions; tokens of one sequence attend to the same tiles.
-    total = program.of.sequences * -(-most(state.position, program.schedule.ways(ring.axes)) // ring.tile)
-    sizes = [
-        (cache, prod(program.buffers[b].shape[1:]) * BYTES[program.buffers[b].dtype])
-        for cache, b in zip(ring.caches, ring.buffers, strict=True)
-    ]
-    layer = state.index.get(ring.part, 0)
+def start_tiles(op: p.StartTiles, state: State) -> Iterator[Action]:
+    ring = state.program.caches[op.ring]
+    for i in range(min(ring.slots, _tiles(ring, state))):
+        yield from _start_tile(ring, i, state)
 
-    def start(i: int) -> Iterator[Action]:
-        yield state.run(costs.START * len(sizes), f"start {ring.name}")
-        for cache, size in sizes:
-            yield Issue(state.where(cache), (cache, layer, i), size, f"{cache} {i % ring.slots}")
 
-    if isinstance(op, p.StartTiles):
-        for i in range(min(ring.slots, total)):
-            yield from start(i)
-        return
-    yield state.run(costs.attend_row(program), "attend")
+def attend(op: p.Attend, state: State) -> Iterator[Action]:
+    ring = state.program.caches[op.ring]
+    total, layer = _tiles(ring, state), state.index.get(ring.part, 0)
+    yield state.run(costs.attend_row(state.program), "attend")
     for i in range(total):
         state.begin("tiles")
-        for cache, _ in sizes:
+        for cache in ring.caches:
             yield Await(state.where("cache"), (cache, layer, i), "cache")
-        yield state.run(costs.attend_tile(op, program, state.machine), "attend", "mxu")
+        yield state.run(costs.attend_tile(op, state.program, state.target), "attend", "mxu")
         if i + ring.slots < total:
-            yield from start(i + ring.slots)
+            yield from _start_tile(ring, i + ring.slots, state)
     state.loop = ""
 
 
-def experts(op: p.Fetch | p.Experts | p.Route, state: State, body: Walk) -> Iterator[Action]:
-    program, bank = state.program, state.program.banks[op.bank]
-    if isinstance(op, p.Route):
-        yield state.run(costs.route(program, bank), "route")
-        return
-    size, layer, name = bank.layout.nbytes, state.layer, f"experts of {bank.part}"
-    if isinstance(op, p.Fetch) and op.first == 0:
+def _tiles(ring: p.CacheRing, state: State) -> int:
+    """On the core with most of the positions; tokens of one sequence attend to the same tiles."""
+    program = state.program
+    return program.of.sequences * -(-most(state.position, program.schedule.ways(ring.axes)) // ring.tile)
+
+
+def _start_tile(ring: p.CacheRing, i: int, state: State) -> Iterator[Action]:
+    layer = state.index.get(ring.part, 0)
+    yield state.run(costs.START * len(ring.caches), f"start {ring.name}")
+    for cache, buffer in zip(ring.caches, ring.buffers, strict=True):
+        held = state.program.buffers[buffer]
+        size = prod(held.shape[1:]) * BYTES[held.dtype]
+        yield Issue(state.where(cache), (cache, layer, i), size, f"{cache} {i % ring.slots}")
+
+
+def route(op: p.Route, state: State) -> Iterator[Action]:
+    yield state.run(costs.route(state.program, state.program.banks[op.bank]), "route")
+
+
+def fetch(op: p.Fetch, state: State) -> Iterator[Action]:
+    bank = state.program.banks[op.bank]
+    if op.first == 0:
         # Whole experts, so that over all layers their number is what is expected.
-        state.owed[bank.name] = state.owed.get(bank.name, 0.5) + fetched(program, bank)
+        state.owed[bank.name] = state.owed.get(bank.name, 0.5) + fetched(state.program, bank)
         state.index[bank.name] = int(state.owed[bank.name])
         state.owed[bank.name] -= state.index[bank.name]
-    total = state.index[bank.name]
+    for i in range(op.first, min(op.stop, state.index[bank.name])):
+        yield from _start_expert(bank, i, state)
 
-    def start(i: int) -> Iterator[Action]:
-        yield state.run(costs.START, f"start {name}")
-        yield Issue(state.where(name), (bank.name, layer, i), size, f"{bank.name} {i % bank.slots}")
 
-    if isinstance(op, p.Fetch):
-        for i in range(op.first, min(op.stop, total)):
-            yield from start(i)
-        return
+def experts(op: p.Experts, state: State, walk: Walk) -> Iterator[Action]:
+    program, bank, body = state.program, state.program.banks[op.bank], state.at.inside
+    total, name = state.index[bank.name], f"experts of {bank.part}"
     for i in range(total):
         state.begin("experts")
-        yield Await(state.where(name), (bank.name, layer, i), "expert")
-        yield from body(op.body, state)
+        yield Await(state.where(name), (bank.name, state.layer, i), "expert")
+        yield from walk(body, state)
         yield state.run(costs.expert_sum(program.buffers[op.result].shape), name)
         if i + bank.slots < total:
-            yield from start(i + bank.slots)
+            yield from _start_expert(bank, i + bank.slots, state)
     state.loop = ""
+
+
+def _start_expert(bank: p.ExpertPool, i: int, state: State) -> Iterator[Action]:
+    name = f"experts of {bank.part}"
+    yield state.run(costs.START, f"start {name}")
+    yield Issue(state.where(name), (bank.name, state.layer, i), bank.layout.nbytes, f"{bank.name} {i % bank.slots}")
 
 
 def commit(state: State) -> Iterator[Action]:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from attrs import define, field, frozen
 
+from ...dsl.targets.target import Target
 from .actions import Action, Await, Collect, Issue, Post, Run, Where
-from .machine_model import Machine
 
 
 @frozen
@@ -120,14 +120,14 @@ class _Path:
 
 
 def simulate(
-    actions: Iterable[Action], machine: Machine, free: frozenset[tuple[str, str]] = frozenset(), keep: bool = True
+    actions: Iterable[Action], target: Target, free: frozenset[tuple[str, str]] = frozenset(), keep: bool = True
 ) -> Trace:
     """Run the actions in order. `free` are waits, by scope and name, that cost nothing; `keep` the whole trace or none.
 
     Raises:
         RuntimeError: something is awaited that never set out.
     """
-    path = _Path(machine.hbm_rate.value, machine.hbm_latency.value)
+    path = _Path(target.memory.hbm_rate.value, target.memory.hbm_latency.value)
     unpaid, now, total = _Free(free), 0.0, 0
     spans: list[Span] = []
     messages: list[Message] = []

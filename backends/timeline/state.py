@@ -8,24 +8,27 @@ from collections.abc import Mapping
 from attrs import define, field
 
 from ...dsl.program import ir as p
+from ...dsl.program.ir.walk import Path, Placed
+from ...dsl.targets.target import Target
 from .actions import Run, Where
 from .counted import Group, always, group
-from .machine_model import Machine
 
 
 @define
 class State:
-    """`index` counts the runs of parts, and a bank's experts of the layer at hand; `owed` its fractions of experts.
+    """Where the walk is, `at` the op at hand, and what was started and not yet waited for.
 
+    `index` counts the runs of parts, and a bank's experts of the layer at hand; `owed` its fractions of experts.
     `tapes` are each ring's transfers, product and tape rows, `started` and `waited` how many of them; `saves` are
-    entries that leave their slots; `bundles` what statements take. `loop` is the one that runs, if its length is not
-    the Program's; `spent` are estimated bundles by scope and loop, `rounds` iterations of loops, and `factors` what
-    estimates are multiplied by.
+    entries that leave their slots; `bundles` what statements take, by their paths. `loop` is the one that runs, if its
+    length is not the Program's; `spent` are estimated bundles by place and loop, `rounds` iterations of loops, and
+    `factors` what estimates are multiplied by.
     """
 
     program: p.Program
-    machine: Machine
+    target: Target
     position: int
+    at: Placed = field(init=False)
     scope: str = "step"
     layer: int | None = None
     tapes: dict[str, list[tuple[str, int]]] = field(factory=dict)
@@ -34,7 +37,7 @@ class State:
     saves: dict[tuple[str, int], None] = field(factory=dict)
     index: dict[str, int] = field(factory=dict)
     owed: dict[str, float] = field(factory=dict)
-    bundles: dict[int, float] = field(factory=dict)
+    bundles: dict[Path, float] = field(factory=dict)
     loop: str = ""
     spent: dict[Group, float] = field(factory=lambda: defaultdict(float))
     rounds: Counter[Group] = field(factory=Counter)
@@ -45,7 +48,7 @@ class State:
         self.always = always(self.program)
 
     def where(self, what: str) -> Where:
-        """The scope of an action."""
+        """The place of an action."""
         return Where(self.scope, self.layer, what.removeprefix(f"{self.scope}."))
 
     def run(self, bundles: float, what: str, unit: str = "vpu") -> Run:
@@ -56,7 +59,7 @@ class State:
         """How long they take; so many `times` in a step's course at once."""
         key = group(self.scope, self.loop, self.always)
         self.spent[key] += bundles * times
-        return bundles * self.factors.get(key, 1.0) / self.machine.clock.value
+        return bundles * self.factors.get(key, 1.0) / self.target.compute.clock.value
 
     def begin(self, loop: str) -> None:
         """An iteration of a loop."""

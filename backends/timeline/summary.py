@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from attrs import evolve, frozen
 
 from ...dsl.program import ir as p
+from ...dsl.targets.target import Target
 from ..pallas.cycles.bundles import Bundles
 from .actions import Action, Await, Collect
 from .counted import Counted
-from .machine_model import Machine, machine
 from .simulate import Span, Trace, simulate
 from .unroll import count, unroll
 
@@ -21,7 +21,7 @@ _FULL = 0.85  # of a part's time that HBM is busy, from which on HBM bounds it
 
 @frozen
 class Share:
-    """Seconds of a step spent in one scope, all its `runs` together.
+    """Seconds of a step spent in one place, all its `runs` together.
 
     `mxu` and `vpu` compute, `hbm` waits while HBM is busy, `link` waits for messages, `latency` for a transfer while
     HBM is idle. `idle` is how long HBM was idle, whatever the core did; `bytes` is what was read or written for it.
@@ -69,12 +69,12 @@ class Stall:
 class Prediction:
     """A step of `rows` rows, each at `position`; predicted.
 
-    `counts` are scopes that take the bundles which the compiler scheduled; others are estimated by op. `floor` is the
-    time of its bytes at the full rate. `parts` are scopes, `layers` kinds of layers.
+    `counts` are places that take the bundles which the compiler scheduled; others are estimated by op. `floor` is the
+    time of its bytes at the full rate. `parts` are places, `layers` kinds of layers.
     """
 
     program: p.Program
-    machine: Machine
+    target: Target
     position: int
     step: float
     floor: float
@@ -104,17 +104,18 @@ def predict(
 
     `bundles` are those that were counted of the Program's kernel, if they were.
     """
-    model = machine(program.schedule.target)
+    target = program.schedule.target
     most = program.schedule.context - 1
     at = most if position is None else min(position, most)
-    counts = count(program, model, at, bundles) if bundles is not None else ()
-    actions = list(unroll(program, model, at, counts))
-    trace = simulate(actions, model)
+    counts = count(program, target, at, bundles) if bundles is not None else ()
+    actions = list(unroll(program, target, at, counts))
+    trace = simulate(actions, target)
     stalls = _stalls(trace)
     if savings:
-        stalls = [_tried(stall, actions, trace, model) if i < _MOST else stall for i, stall in enumerate(stalls)]
+        stalls = [_tried(stall, actions, trace, target) if i < _MOST else stall for i, stall in enumerate(stalls)]
         stalls.sort(key=lambda stall: -(stall.saves or 0.0))
-    return Prediction(program, model, at, trace.step, trace.bytes / model.hbm_rate.value, trace.bytes, trace.busy,
+    floor = trace.bytes / target.memory.hbm_rate.value
+    return Prediction(program, target, at, trace.step, floor, trace.bytes, trace.busy,
                       _parts(program, trace), _layers(program, trace), tuple(stalls), trace, counts)  # fmt: skip
 
 
@@ -130,7 +131,7 @@ def _parts(program: p.Program, trace: Trace) -> tuple[Share, ...]:
 
 def _layers(program: p.Program, trace: Trace) -> tuple[Share, ...]:
     kinds: dict[tuple[str, ...], list[Span]] = defaultdict(list)
-    parts = program.layer_parts
+    parts = program.phase.layer_parts
     for span in trace.spans:
         if span.where.layer is not None:
             kinds[parts[span.where.layer]].append(span)
@@ -166,7 +167,7 @@ def _stalls(trace: Trace) -> list[Stall]:
     return sorted(stalls, key=lambda stall: (-stall.idle, -stall.seconds))
 
 
-def _tried(stall: Stall, actions: list[Action], trace: Trace, model: Machine) -> Stall:
+def _tried(stall: Stall, actions: list[Action], trace: Trace, model: Target) -> Stall:
     """A tape's tiles cannot come earlier than HBM brings them, nor states move before the step is over."""
     if stall.kind in ("tape", "commit"):
         return stall

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ...dsl.program.print.text import table
+from ...dsl.targets.target import Figure, Target
 from .counted import Counted
-from .machine_model import sources
 from .summary import Prediction, Share, Stall
 
 _MOST = 12
@@ -16,10 +17,20 @@ KINDS = {"tape": "the tape", "copy": "a copy", "cache": "a cache's tiles", "expe
 LOOPS = {"tiles": "a cache's tile", "experts": "an expert"}
 
 
+# Figures of a target on which no time rests.
+_OTHERS = frozenset({"chips", "hbm", "vmem", "smem", "bf16_rate"})
+
+
+def sources(target: Target) -> Iterator[tuple[str, Figure]]:
+    """The figures that a prediction rests on, by name."""
+    return (each for each in target.figures() if each[0] not in _OTHERS)
+
+
 def as_text(prediction: Prediction) -> str:
     """The whole text, which ends without a newline; all times are predicted."""
-    program, rate = prediction.program, prediction.machine.hbm_rate.value
+    program = prediction.program
     head = f"`{program.schedule.name}` of `{program.schedule.model.name}`, {program.of.words}"
+    rate = prediction.target.memory.hbm_rate.value
     lines = [
         f"{head} at position {prediction.position}: {prediction.step * 1e3:.3f} ms a step, predicted; "
         f"compute {prediction.compute}",
@@ -130,5 +141,7 @@ def record(prediction: Prediction, figures: bool = True) -> dict[str, Any]:
         "suggestions": suggestions(prediction),
     }  # fmt: skip
     if figures:
-        result["figures"] = [{"name": n, "value": v, "source": s} for n, v, s in sources(prediction.machine)]
+        result["figures"] = [
+            {"name": name, "value": each.value, "source": each.source} for name, each in sources(prediction.target)
+        ]
     return result

@@ -12,7 +12,6 @@ from ...dsl.program import ir as p
 from ...dsl.program.analysis.capacity import lower_fitting
 from ...dsl.program.verify.prove import prove
 from ...dsl.schedule.ir import Schedule
-from .machine_model import machine
 from .moves import Move, choices, fitting
 from .simulate import simulate
 from .unroll import unroll
@@ -95,7 +94,7 @@ def steps(programs: Mapping[int, p.Program], rows: tuple[int, ...], position: in
     """Predicted seconds by rows."""
     times = {}
     for n in rows:
-        model = machine(programs[n].schedule.target)
+        model = programs[n].schedule.target
         times[n] = simulate(unroll(programs[n], model, position), model, keep=False).step
     return times
 

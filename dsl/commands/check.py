@@ -241,17 +241,18 @@ def _unsharded(
 ) -> None:
     """What the models need of one core of a target that no schedule of theirs is for."""
     from ..schedule.ir import bare
-    from ..targets.targets import targets
+    from ..targets import targets
 
-    if target not in targets:
-        helps = did_you_mean(target, targets)
-        notes = (f"known: {', '.join(targets)}",)
+    row = targets.find(target)
+    if row is None:
+        helps = did_you_mean(target, targets.known())
+        notes = targets.notes(target)
         answer.diagnostics.append(Diagnostic("E201", f"unknown target `{target}`", notes=notes, helps=helps))
         return
     contexts = [x.context for x in definition.schedules.values() if x is not None]
     for name in definition.main:
         if name in instances:
-            without = bare(instances[name].model, targets[target], max(contexts, default=4096))
+            without = bare(instances[name].model, row, max(contexts, default=4096))
             _report(without, instances[name], answer, compile_)
 
 

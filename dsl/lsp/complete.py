@@ -9,7 +9,7 @@ from ..model.ops import find
 from ..model.ops import known as ops
 from ..model.scope import RESERVED
 from ..records import frozen
-from ..targets.targets import targets
+from ..targets.targets import known as known_targets
 from ..text.forms import BLOCKS, FORMS, WORDS
 from ..text.scan import Piece, is_lambda, pieces
 from .analysis import Analysis
@@ -111,7 +111,7 @@ def _inside(names: ModelNames, scope: str, in_schedule: bool) -> list[Proposal]:
 
 def _of_schedule(names: ModelNames, line: str, first: bool) -> dict[str, Proposal]:
     if line.split()[:1] == ["target"]:
-        rates = {name: row.hbm_rate.value / 1e12 for name, row in targets.items()}
+        rates = {name: row.memory.hbm_rate.value / 1e12 for name, row in known_targets().items()}
         return {name: Proposal(name, "keyword", f"{rate:.3g} TB/s") for name, rate in rates.items()}
     proposals = {} if first else {word: Proposal(word, "keyword") for word in _POINTS}
     proposals |= {name: Proposal(name, kind) for name, kind in names.top.items() if kind == "size" and not first}

@@ -23,7 +23,7 @@ _UNITS = ((1, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns"))
 
 def took(size: float, schedule: Schedule) -> str:
     """`31,457,280 bytes, 9.83 µs at 3.2 TB/s`: what a core reads, and how long that takes at least."""
-    rate = schedule.target.hbm_rate.value
+    rate = schedule.target.memory.hbm_rate.value
     seconds = size / rate
     time = next(f"{seconds * scale:.3g} {unit}" for scale, unit in _UNITS if seconds * scale >= 1 or unit == "ns")
     return f"{number(round(size))} bytes, {time} at {rate / 1e12:.3g} TB/s"
@@ -58,9 +58,9 @@ def _said(item: s.ScheduleItem | s.StreamLine, stream: str, shares: Shares, prog
     match item:
         case s.Target():
             chip = schedule.target
-            memory, rate = gib(int(chip.hbm.value)), chip.hbm_rate.value / 1e12
-            yield f"a core has {memory} of HBM at {rate:.3g} TB/s, {mib(int(chip.vmem.value))} of VMEM"
-            yield f"it multiplies at {chip.bf16_rate.value / 1e12:.4g} TFLOP/s in bf16"
+            memory, rate = gib(int(chip.memory.hbm.value)), chip.memory.hbm_rate.value / 1e12
+            yield f"a core has {memory} of HBM at {rate:.3g} TB/s, {mib(int(chip.memory.vmem.value))} of VMEM"
+            yield f"it multiplies at {chip.compute.bf16_rate.value / 1e12:.4g} TFLOP/s in bf16"
             yield f"{schedule.cores} cores" if schedule.cores > 1 else "one core"
         case s.Setting(keyword="context"):
             yield f"caches have room for {number(schedule.context)} positions"

@@ -217,7 +217,7 @@ def _of_value(mention: Mention, model: m.Model | None, instance: Instance | None
 
 def _type(name: str, owner: str, model: m.Model) -> m.Type | None:
     """A value's type where it is set, or where it comes from."""
-    step = model.steps.get("" if owner == "step" else owner)
+    step = model.steps.get(m.DECODE if owner == "step" else owner)
     bodies = [model.parts[owner].body] if owner in model.parts else [step.body] if step is not None else []
     bodies += [each.body for each in model.steps.values()]
     for body in bodies:

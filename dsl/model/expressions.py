@@ -138,6 +138,10 @@ def _call(expr: s.Call, scope: Scope) -> Node:
         fault = ops.fault(name)
         raise scope.report("E105", f"unknown op or function `{name}`", expr.function.span,
                            notes=() if fault is None else (fault,), helps=helps)  # fmt: skip
+    if not ops.is_computed(name):
+        raise scope.report("E105", f"nothing computes `{name}`", expr.function.span,
+                           notes=(f"a package has its row in `{ops.GROUP}`, and none a function for it in "
+                                  f"`{ops.REFERENCE}`",))  # fmt: skip
     return _operands(op, expr, scope)
 
 

@@ -99,7 +99,7 @@ class Instance:
                     loops[name] = statement
         return loops
 
-    def layer_parts(self, step: str = "") -> dict[int, tuple[str, ...]]:
+    def layer_parts(self, step: str = m.DECODE) -> dict[int, tuple[str, ...]]:
         """For each layer of a step, the parts it runs, in order."""
         return self._layer_parts.get(step, {})
 

@@ -1,6 +1,7 @@
 """The op registry: one row an op, with its signature, shape rule and cost. A backend has one file for each name.
 
-An installed package adds rows through the entry-point group `mks.ops` (value: an `Op`).
+An installed package adds rows through the entry-point group `mks.ops` (value: an `Op`), and what computes them through
+`mks.reference` and `mks.pallas` (value: a function). Both backends compute an elementwise op by the first alone.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from functools import cache
 
 from attrs import field
 
+from ..installed import Installed, installed, points
 from ..records import frozen
 from . import along, rules
 from .along import Along
@@ -17,7 +19,9 @@ from .ir import Type
 from .rules import Operands, RuleError
 from .shapes import Poly, product
 
-__all__ = ["Op", "Operands", "RuleError", "find", "known", "table"]
+GROUP, REFERENCE, PALLAS = "mks.ops", "mks.reference", "mks.pallas"
+
+__all__ = ["Bundles", "Op", "Operands", "RuleError", "elementwise", "find", "known", "table"]
 
 type Rule = Callable[[Operands], tuple[Type, ...]]
 type Count = Callable[[Operands], Poly]
@@ -32,6 +36,17 @@ def _nothing(o: Operands) -> Poly:
 
 
 @frozen
+class Bundles:
+    """How long a kernel computes an op, estimated: so many bundles, and so many for each register of its value."""
+
+    once: float = 2.0
+    register: float = 0.5
+
+
+_PLAIN = Bundles()
+
+
+@frozen
 class Op:
     """A row of the registry.
 
@@ -39,8 +54,10 @@ class Op:
     name; those in `defaults` may be left out. `repeats` lets the last of them be given several times.
     `matrix` names the parameters rounded to the working type on entry; `updates` those that are states the op writes
     (once a pass); `caches` those read up to the current position. `sequential` ops run row after row in a span.
+    Of an `elementwise` op each number of the value is made of those in the same place of its operands, which align by
+    the names of their axes: it works on shares and on the columns of scattered values as on whole ones.
     `along` gives the axes that the op reads along, which must be whole on each core: all, unless it says which.
-    `flops` counts for one token, without what depends on the position.
+    `flops` counts for one token, without what depends on the position; `bundles` are a kernel's.
     """
 
     name: str
@@ -56,6 +73,8 @@ class Op:
     along: Along = along.everything
     flops: Count = _nothing
     summary: str = ""
+    elementwise: bool = False
+    bundles: Bundles = _PLAIN
 
     @property
     def signature(self) -> str:
@@ -66,51 +85,63 @@ class Op:
         return f"{self.name}({', '.join(parameters)}{', …' if self.repeats else ''})"
 
 
-def _unary(name: str, cost: int, summary: str) -> Op:
-    return Op(name, ("x",), rules.same, along=along.nothing, flops=_elements(cost), summary=summary)
-
-
-def _binary(name: str, summary: str) -> Op:
-    return Op(name, ("a", "b"), rules.elementwise, along=along.nothing, flops=_elements(1), summary=summary)
+def elementwise(
+    name: str,
+    parameters: tuple[str, ...],
+    summary: str,
+    *,
+    bundles: Bundles = _PLAIN,
+    flops: int = 1,
+    scalars: tuple[str, ...] = (),
+    defaults: Mapping[str, float | None] | None = None,
+) -> Op:
+    """The row of an elementwise op; `flops` are those of one element."""
+    return Op(
+        name, parameters, rules.elementwise, scalars=scalars, defaults=defaults or {}, along=along.nothing,
+        flops=_elements(flops), summary=summary, elementwise=True, bundles=bundles,
+    )  # fmt: skip
 
 
 _ROWS = (
-    _binary("add", "a + b"),
-    _binary("sub", "a - b"),
-    _binary("mul", "a * b"),
-    _binary("div", "a / b"),
-    _binary("pow", "a ** b"),
-    _binary("max", "the larger of two, elementwise"),
-    _binary("min", "the smaller of two, elementwise"),
-    _unary("neg", 1, "-x"),
-    _unary("exp", 1, "e to the x"),
-    _unary("tanh", 1, "hyperbolic tangent"),
-    _unary("sigmoid", 3, "1 / (1 + exp(-x))"),
-    _unary("silu", 4, "x * sigmoid(x)"),
-    _unary("softplus", 3, "log(1 + exp(x))"),
-    _unary("sqrt", 1, "square root"),
+    elementwise("add", ("a", "b"), "a + b"),
+    elementwise("sub", ("a", "b"), "a - b"),
+    elementwise("mul", ("a", "b"), "a * b"),
+    elementwise("div", ("a", "b"), "a / b", bundles=Bundles(8, 1.5)),
+    elementwise("pow", ("a", "b"), "a ** b", bundles=Bundles(8, 1.0)),
+    elementwise("max", ("a", "b"), "the larger of two, elementwise"),
+    elementwise("min", ("a", "b"), "the smaller of two, elementwise"),
+    elementwise("neg", ("x",), "-x"),
+    elementwise("exp", ("x",), "e to the x", bundles=Bundles(8, 1.0)),
+    elementwise("tanh", ("x",), "hyperbolic tangent", bundles=Bundles(12, 2.5)),
+    elementwise("sigmoid", ("x",), "1 / (1 + exp(-x))", bundles=Bundles(12, 2.0), flops=3),
+    elementwise("silu", ("x",), "x * sigmoid(x)", bundles=Bundles(12, 2.5), flops=4),
+    elementwise("softplus", ("x",), "log(1 + exp(x))", bundles=Bundles(20, 4.0), flops=3),
+    elementwise("sqrt", ("x",), "square root", bundles=Bundles(8, 1.0)),
     Op("softmax", ("x",), rules.same, along=along.last("x"), flops=_elements(4),
-       summary="exp(x) over its sum, along the last axis"),
-    Op("f32", ("x",), rules.kept, along=along.nothing, summary="names its value without rounding"),
-    Op("bf16", ("x",), rules.rounded, along=along.nothing, summary="rounds to the working type"),
+       bundles=Bundles(120, 3.0), summary="exp(x) over its sum, along the last axis"),
+    Op("f32", ("x",), rules.kept, along=along.nothing, elementwise=True, summary="names its value without rounding"),
+    Op("bf16", ("x",), rules.rounded, along=along.nothing, elementwise=True, summary="rounds to the working type"),
     Op("index", ("table", "i"), rules.index, summary="table[i]"),
     Op("matmul", ("w", "x"), rules.matmul, matrix=frozenset({"w", "x"}), along=along.last("x"),
        flops=rules.matmul_flops, summary="w @ x"),
-    Op("heads", ("x",), rules.heads, scalars=("n",), along=along.heads, summary="[n * w] to [n, w]"),
-    Op("flat", ("x",), rules.flat, along=along.but_first("x"), summary="all axes as one"),
+    Op("heads", ("x",), rules.heads, scalars=("n",), along=along.heads,
+       bundles=Bundles(10, 1.0), summary="[n * w] to [n, w]"),
+    Op("flat", ("x",), rules.flat, along=along.but_first("x"), bundles=Bundles(10, 1.0), summary="all axes as one"),
     Op("split", ("x",), rules.split, scalars=("width",), repeats=True, along=along.last("x"),
-       summary="pieces of the last axis"),
+       bundles=Bundles(10, 0.5), summary="pieces of the last axis"),
     Op("concat", ("a", "b"), rules.concat, along=along.last("a", "b"),
-       summary="two values joined along the last axis"),
+       bundles=Bundles(10, 0.5), summary="two values joined along the last axis"),
     Op("rms_norm", ("x", "gain"), rules.norm, scalars=("eps",), along=along.last("x"), flops=_elements(4),
-       summary="x / sqrt(mean(x * x) + eps) * gain, along the last axis"),
+       bundles=Bundles(40, 0.4), summary="x / sqrt(mean(x * x) + eps) * gain, along the last axis"),
     Op("l2_norm", ("x",), rules.same, scalars=("eps",), along=along.last("x"), flops=_elements(3),
-       summary="x / sqrt(sum(x * x) + eps), along the last axis"),
+       bundles=Bundles(70, 1.0), summary="x / sqrt(sum(x * x) + eps), along the last axis"),
     Op("rope", ("x", "position"), rules.rope, scalars=("theta", "width", "pairs", "scaling"),
        defaults={"width": None, "pairs": 0, "scaling": 1}, along=along.last("x"), flops=_elements(6),
+       bundles=Bundles(40, 3.0),
        summary="rotates the first `width` channels, halves against each other (pairs = 1: neighbours)"),
     Op("causal_conv", ("x", "taps", "state"), rules.causal_conv, updates=frozenset({"state"}), sequential=True,
-       along=along.last("taps"), flops=rules.conv_flops, summary="depthwise convolution over the last inputs"),
+       along=along.last("taps"), flops=rules.conv_flops, bundles=Bundles(30, 4.0),
+       summary="depthwise convolution over the last inputs"),
     Op("delta_rule", ("q", "k", "v", "decay", "rate", "S"), rules.delta_rule, matrix=frozenset({"q", "k", "v"}),
        updates=frozenset({"S"}), sequential=True, along=along.last("q", "k"), flops=rules.delta_flops,
        summary="S = exp(decay) S; S += k (rate (v - S^T k))^T; the value is S^T q"),
@@ -143,35 +174,36 @@ HIDDEN = frozenset({*OPERATORS.values(), "neg", "index"})
 
 
 @cache
-def _installed() -> tuple[Mapping[str, Op], Mapping[str, str]]:
-    """What other packages bring, and what is wrong with those that fail."""
-    from importlib.metadata import entry_points
-
-    good: dict[str, Op] = {}
-    bad: dict[str, str] = {}
-    for point in entry_points(group="mks.ops"):
-        try:
-            row = point.load()
-        except Exception as e:  # a package that is not ours: whatever it raises is its fault, and is said
-            bad[point.name] = f"`{point.value}` fails: {type(e).__name__}: {e}"
-            continue
-        if isinstance(row, Op):
-            good[point.name] = row
-        else:
-            bad[point.name] = f"`{point.value}` is no `Op`, but {type(row).__name__}"
-    return good, bad
+def _brought() -> Installed[Op]:
+    return installed(GROUP, Op)
 
 
 def find(name: str) -> Op | None:
     """A row by name; installed packages are asked only for what is not built in."""
-    return table.get(name) or _installed()[0].get(name)
+    return table.get(name) or _brought().good.get(name)
 
 
 def fault(name: str) -> str | None:
     """Why an installed package's op cannot be used."""
-    return _installed()[1].get(name)
+    return _brought().bad.get(name)
+
+
+def is_elementwise(name: str) -> bool:
+    """Whether an op of this name makes each number of those in the same place."""
+    row = find(name)
+    return row is not None and row.elementwise
+
+
+def is_computed(name: str) -> bool:
+    """Whether there is a function that computes an op; of what another package brings, it is not loaded."""
+    return name in table or name in points(REFERENCE)
+
+
+def has_kernel(name: str) -> bool:
+    """Whether a kernel has a function for an op; of what another package brings, it is not loaded."""
+    return name in table or name in points(PALLAS) or (is_elementwise(name) and is_computed(name))
 
 
 def known() -> tuple[str, ...]:
     """All names that a definition can call."""
-    return tuple(sorted((set(table) | set(_installed()[0])) - HIDDEN))
+    return tuple(sorted((set(table) | set(_brought().good)) - HIDDEN))

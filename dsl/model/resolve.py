@@ -86,7 +86,7 @@ def _taps(item: s.Taps, target: m.Model | None, world: World) -> None:
     if target is None:
         world.damaged |= {name}
         return
-    main = target.steps.get("")
+    main = target.steps.get(m.DECODE)
     type_ = None if main is None else main.types.get(value)
     if item.value.parts[:-1] != (target.name,) or type_ is None:
         world.sink.report("E101", f"unknown value `{item.value.text}` of the drafted model", item.value.span,

@@ -68,12 +68,17 @@ def align(a: Shape, b: Shape) -> Shape | None:
 
 def elementwise(o: Operands) -> tuple[Type, ...]:
     """Operands align by axis name."""
-    _real(o, "a", "b")
-    a, b = o.shape("a"), o.shape("b")
-    shape = align(a, b)
-    if shape is None:
-        raise RuleError(f"the axes {show(a)} and {show(b)} do not align", "a", "b",
-                        notes=("axes align by name: equal numbers under different names do not match",))  # fmt: skip
+    _real(o, *o.types)
+    (first, *others) = o.types
+    shape = o.shape(first)
+    for other in others:
+        both = align(shape, o.shape(other))
+        if both is None:
+            notes = ("axes align by name: equal numbers under different names do not match",)
+            raise RuleError(
+                f"the axes {show(shape)} and {show(o.shape(other))} do not align", first, other, notes=notes
+            )
+        shape = both
     return _f32(*shape)
 
 

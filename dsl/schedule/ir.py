@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..model import ir as m
 from ..records import frozen
 from ..source import Span
-from ..targets.targets import Target
+from ..targets.target import Target
 
 
 @frozen(repr=False)
@@ -213,7 +213,8 @@ class Schedule:
 
 def bare(model: m.Model, target: Target, context: int) -> Schedule:
     """One row on the smallest topology, every weight whole on each core and loaded just before its use."""
-    return Schedule("unsharded", model, target, (1,) * target.axes, (1,), (1,), False, context, (), {}, {}, (), (), (),
+    one = (1,) * target.topology_rank
+    return Schedule("unsharded", model, target, one, (1,), (1,), False, context, (), {}, {}, (), (), (),
                     (), (), (), (), (), model.span)  # fmt: skip
 
 

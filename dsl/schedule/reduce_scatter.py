@@ -11,10 +11,8 @@ from attrs import field
 from ..model import ir as m
 from ..model.expressions import walk
 from ..model.facts import Facts, Product
+from ..model.ops import is_elementwise
 from ..records import frozen
-
-# What takes each column for itself.
-_BY_COLUMN = frozenset("add sub mul div pow max min neg exp tanh sigmoid silu softplus sqrt f32 bf16".split())
 
 
 @frozen(slots=False)
@@ -39,7 +37,7 @@ class Columns:
     def _of(self, node: m.Node, scope: str, weights: Container[str]) -> bool:
         if isinstance(node, m.Local):
             return f"{scope}.{node.name}" in self.scattered
-        if not isinstance(node, m.Call) or node.op not in _BY_COLUMN:
+        if not isinstance(node, m.Call) or not is_elementwise(node.op):
             return False
         parts = [self._of(arg, scope, weights) for arg in node.args]
         rest = [arg for arg, own in zip(node.args, parts, strict=True) if not own]
@@ -79,7 +77,7 @@ class Columns:
 
 def _beside(node: m.Node, weights: Container[str]) -> bool:
     """Whether a value that is not made of columns can meet them: a number, or a vector that is cut like them."""
-    if isinstance(node, m.Call) and node.op in _BY_COLUMN:
+    if isinstance(node, m.Call) and is_elementwise(node.op):
         return all(_beside(arg, weights) for arg in node.args)
     return isinstance(node, m.Static) or (isinstance(node, m.WeightRef) and node.name in weights)
 

@@ -8,7 +8,8 @@ from ..diagnostics import Label, Sink, did_you_mean
 from ..model import ir as m
 from ..model.facts import Facts
 from ..source import Span
-from ..targets.targets import Target, targets
+from ..targets import targets
+from ..targets.target import Target
 from ..text import syntax as s
 from . import movement
 from .blocks import STEP, longest_tile
@@ -79,13 +80,13 @@ def _machine(declared: s.Schedule, draft: Draft) -> tuple[Target | None, tuple[i
                           helps=("write `target tpu7x 2x2x1`",))  # fmt: skip
         return None, ()
     item = machines[0]
-    target = targets.get(item.chip.text)
+    target = targets.find(item.chip.text)
     if target is None:
         draft.sink.report("E201", f"unknown target `{item.chip.text}`", item.chip.span,
-                          notes=(f"known: {', '.join(targets)}",),
-                          helps=did_you_mean(item.chip.text, targets))  # fmt: skip
-    elif len(item.topology) != target.axes or 0 in item.topology:
-        draft.sink.report("E201", f"a topology of {target.name} has {target.axes} lengths", item.span)
+                          notes=targets.notes(item.chip.text),
+                          helps=did_you_mean(item.chip.text, targets.known()))  # fmt: skip
+    elif len(item.topology) != target.topology_rank or 0 in item.topology:
+        draft.sink.report("E201", f"a topology of {target.name} has {target.topology_rank} lengths", item.span)
         return None, ()
     elif not target.exists(item.topology):
         _no_such_machine(target, item, draft)
@@ -100,8 +101,8 @@ def _no_such_machine(target: Target, item: s.Target, draft: Draft) -> None:
         return f"{target.name} {'x'.join(map(str, topology))}"
 
     near = " and ".join(f"`{named(other)}`" for other in target.near(item.topology))
-    most = int(target.chips.value)
-    largest = f"{isqrt(most)}x{isqrt(most)}" if target.axes == 2 else f"{most} chips"
+    most = target.most
+    largest = f"{isqrt(most)}x{isqrt(most)}" if target.topology_rank == 2 else f"{most} chips"
     draft.sink.report("E201", f"there is no {named(item.topology)}", item.span,
                       notes=("the first two lengths are 1 or even: so chips stand in their hosts",
                              f"the largest {target.name} has {largest}"),

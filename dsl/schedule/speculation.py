@@ -121,7 +121,7 @@ def _fit(declared: s.Speculate, target: Schedule, drafter: Schedule, drafts: int
 
 def _vocabulary(instance: Instance) -> int | None:
     """Among how many tokens a model chooses: its logits' length, or that of what a drafter's `argmax` reads."""
-    main = instance.model.steps.get("")
+    main = instance.model.steps.get(m.DECODE)
     if main is not None and "logits" in main.types:
         return instance.length(main.types["logits"].shape[0])
     for body in instance.facts.bodies.values():

@@ -1,92 +1,51 @@
-"""The machines: one row of facts a chip, each figure with its source. A new target is a new row."""
+"""The table of targets, one row a chip, and what VMEM charges for a buffer.
+
+An installed package adds targets through the entry-point group `mks.targets` (value: a `Target`).
+"""
 
 from __future__ import annotations
 
-from itertools import permutations, product
-from math import isqrt, prod
+from collections.abc import Mapping
+from functools import cache
+from math import prod
 
-from ..records import frozen
+from ..installed import Installed, installed
+from .target import Target
+from .tpu7x import TPU7X
+from .v5e import V5E
+from .v5p import V5P
+from .v6e import V6E
 
-_TPU_INFO = "jax/_src/tpu_info.py"
-_CLOUD = "docs.cloud.google.com/tpu"
-_AOT = "measured by ahead-of-time compilation, jax 0.12.0.1, libtpu 0.0.52"
-_CORE = "measured on TPU7x cores by the authors of the public megakernels"
+GROUP = "mks.targets"
 
-
-@frozen
-class Figure:
-    """A number in bytes, bytes a second or operations a second, and where it comes from."""
-
-    value: float
-    source: str
+targets: dict[str, Target] = {row.name: row for row in (V5E, V5P, V6E, TPU7X)}
 
 
-@frozen
-class Target:
-    """What the checker must know of a chip; all figures are for one core, the device that a kernel runs on.
-
-    `axes` is the rank of its topologies, `chips` how many its largest machine has; `cores` the devices of a chip.
-    `vmem` is what one kernel can use.
-    """
-
-    name: str
-    cores: int
-    axes: int
-    chips: Figure
-    hbm: Figure
-    hbm_rate: Figure
-    vmem: Figure
-    smem: Figure
-    bf16_rate: Figure
-    note: str = ""
-    lanes: int = 128
-
-    def devices(self, topology: tuple[int, ...]) -> int:
-        """How many cores a topology has."""
-        return prod(topology) * self.cores
-
-    def exists(self, topology: tuple[int, ...]) -> bool:
-        """Whether there are such machines.
-
-        Hosts stand side by side along the first two axes, each with one chip of it or two: the compiler describes no
-        other lengths. Flat machines are square at most.
-        """
-        longest = isqrt(int(self.chips.value)) if self.axes == 2 else int(self.chips.value)
-        return (len(topology) == self.axes and prod(topology) <= self.chips.value
-                and all(0 < length <= longest for length in topology)
-                and all(length == 1 or length % 2 == 0 for length in topology[:2]))  # fmt: skip
-
-    def near(self, topology: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Two machines that exist, with about as many chips in about that shape; `topology` has the right rank."""
-        longest = isqrt(int(self.chips.value))
-        lengths = [min(length, longest) for length in topology]
-        around = [sorted({max(1, x + d) for d in (-1, 0, 1)} | {1, 2, longest}) for x in lengths]
-        chips = min(prod(topology), int(self.chips.value))
-
-        def far(other: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
-            return abs(prod(other) - chips), sum(abs(a - b) for a, b in zip(other, lengths, strict=True)), other
-
-        tried = {*product(*around), *permutations(topology)}
-        return sorted((other for other in tried if self.exists(other)), key=far)[:2]
+@cache
+def _brought() -> Installed[Target]:
+    return installed(GROUP, Target)
 
 
-_GIB = 1 << 30
-_SMEM = Figure(1 << 20, _TPU_INFO)
+def find(name: str) -> Target | None:
+    """A row by name; installed packages are asked only for what is not built in."""
+    return targets.get(name) or _brought().good.get(name)
 
-targets: dict[str, Target] = {
-    row.name: row
-    for row in (
-        Target("v5e", 1, 2, Figure(256, _CLOUD), Figure(16 * _GIB, _CLOUD), Figure(819e9, _CLOUD),
-               Figure(128 << 20, _AOT), _SMEM, Figure(197e12, _CLOUD)),
-        Target("v5p", 1, 3, Figure(8960, _CLOUD), Figure(95 * _GIB, _CLOUD), Figure(2765e9, _CLOUD),
-               Figure(67_043_328, _AOT), _SMEM, Figure(459e12 / 2, _CLOUD),
-               "a chip's two cores are one device; a kernel runs on one of them"),
-        Target("v6e", 1, 2, Figure(256, _CLOUD), Figure(32 * _GIB, _CLOUD), Figure(1638e9, _CLOUD),
-               Figure(134_152_192, _AOT), _SMEM, Figure(918e12, _CLOUD)),
-        Target("tpu7x", 2, 3, Figure(9216, _CLOUD), Figure(101_724_453_888, _CORE), Figure(3.2e12, _CORE),
-               Figure(67_043_328, _AOT), _SMEM, Figure(2307e12 / 2, _CLOUD)),
-    )
-}  # fmt: skip
+
+def fault(name: str) -> str | None:
+    """Why an installed package's target cannot be used."""
+    return _brought().bad.get(name)
+
+
+def notes(name: str) -> tuple[str, ...]:
+    """What people are told of a name that is no target."""
+    said = fault(name)
+    return ((said,) if said else ()) + (f"known: {', '.join(known())}",)
+
+
+def known() -> Mapping[str, Target]:
+    """All that a schedule can name."""
+    return targets | {name: row for name, row in _brought().good.items() if name not in targets}
+
 
 # Of a number as kernels compute with it and send it; and of one as VMEM may hold it.
 BYTES = {"f32": 4, "int32": 4, "bf16": 2}

@@ -138,7 +138,7 @@ def tape(program: Program, ring: str, read: Read, core: int) -> Array:
 def vector_layers(program: Program, name: str) -> list[int | None]:
     """The layers that an array of vectors has rows for, in order; `None` alone for the model's own."""
     part = program.arrays[name].part
-    layers = program.shares.instance.layer_parts("")
+    layers = program.phase.layer_parts
     return [None] if part is None else [layer for layer, parts in layers.items() if part in parts]
 
 

@@ -60,7 +60,7 @@ def test_logits_leave_alone(text: str) -> None:
     """A buffer that leaves for the logits holds nothing else, and the proof sees that it does."""
     program = drawn(text).lowered()
     assert isinstance(program, p.Program)
-    (emitted,) = (op.buffer for op in program.body if isinstance(op, p.Emit))
+    (emitted,) = (op.buffer for op in program.phase.body if isinstance(op, p.Emit))
 
     assert prove(program) == []
     assert {view.start for view in program.views.values() if view.buffer == emitted} == {0}

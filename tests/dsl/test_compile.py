@@ -50,7 +50,7 @@ def test_values_are_rounded_where_they_are_named() -> None:
              for n, t in zip(st.names, st.types, strict=True)}  # fmt: skip
     assert types["decay"] == "f32"
     assert types["rate"] == "bf16"
-    assert model.steps[""].types["logits"].dtype == "f32"
+    assert model.decode.types["logits"].dtype == "f32"
 
 
 def test_functions_evaluate_their_arguments_once() -> None:

@@ -240,7 +240,7 @@ def _reference(program: Program, weights: Any, layout: Any, step: Step, before: 
     def several(tokens: Any, position: Any, held: Any) -> Any:
         count = jnp.full(1, tokens.shape[0], jnp.int32)
         at = steps.decode_pass(program.instance, weights, layout.room, tokens[None], position[None], count, 0)
-        names, left = steps.run(at, program.instance.model.steps[""], held)
+        names, left = steps.run(at, program.instance.model.decode, held)
         return names["logits"][0], left
 
     def one(token: Any, position: Any, held: Any) -> Any:

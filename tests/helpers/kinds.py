@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from attrs import evolve
-from helpers.mutants import Path, bodies, ordered, placed, replaced
+from helpers.mutants import bodies, ordered, placed, replaced, with_body
+from helpers.rewrite import mapped
 
 from mks.dsl.model import ir as m
 from mks.dsl.model import ops as registry
 from mks.dsl.model.expressions import walk
 from mks.dsl.program import ir as p
+from mks.dsl.program.ir.walk import Path
 
 type Mutants = Iterator[p.Program]
 
@@ -71,7 +74,7 @@ def keys_for_values(program: p.Program) -> Mutants:
     for ring in program.caches.values():
         yield _with(program, "caches", ring, caches=ring.caches[::-1])
         yield _with(program, "caches", ring, caches=ring.caches[::-1], buffers=ring.buffers[::-1])
-    for path, op in placed(program.body):
+    for path, op in placed(program):
         if isinstance(op, p.Attend):
             yield replaced(program, path, (evolve(op, entries=op.entries[::-1]),))
 
@@ -130,7 +133,7 @@ def view_beyond(program: p.Program) -> Mutants:
 
 def doubled_share(program: p.Program) -> Mutants:
     """A look-up or a choice of ids among twice as many."""
-    for path, op in placed(program.body):
+    for path, op in placed(program):
         if isinstance(op, p.Lookup | p.Argmax) and op.share is not None:
             yield replaced(program, path, (evolve(op, share=2 * op.share),))
 
@@ -146,7 +149,7 @@ def another_array(program: p.Program) -> Mutants:
 
 def guarded(program: p.Program) -> Mutants:
     """A value that is computed in some of its layers, and read in all."""
-    for path, op in placed(program.body):
+    for path, op in placed(program):
         guard = _some_layers(program, path)
         if isinstance(op, p.Compute | p.Put) and op.guard is None and guard is not None:
             yield replaced(program, path, (evolve(op, guard=guard),))
@@ -154,13 +157,13 @@ def guarded(program: p.Program) -> Mutants:
 
 def _some_layers(program: p.Program, path: Path) -> m.Static | None:
     """A condition that holds in some layers of an op's part, and in others does not."""
-    if len(path) < 4:
+    if len(path) < 5:
         return None
-    layers = program.body[path[0]]
+    layers = program.phases[path[0]].body[path[1]]
     assert isinstance(layers, p.LayerLoop)
-    own = program.layers_of(layers.choices[path[1]].bodies[path[2]][0])
+    own = program.layers_of(layers.choices[path[2]].bodies[path[3]][0])
     for static, values in program.scalars.items():
-        held = {bool(value) for layer, value in zip(program.layer_parts, values, strict=True) if layer in own}
+        held = {bool(value) for layer, value in zip(program.phase.layer_parts, values, strict=True) if layer in own}
         if len(held) == 2:
             return static
     return None
@@ -168,24 +171,24 @@ def _some_layers(program: p.Program, path: Path) -> m.Static | None:
 
 def stale_read(program: p.Program) -> Mutants:
     """An element, or a carried value, that is set behind who reads it."""
-    carried = set(program.instance.model.steps[""].types)
+    carried = set(program.instance.model.decode.types)
     for path, body in bodies(program):
         for at, op in enumerate(body):
             late = isinstance(op, p.Put) or (isinstance(op, p.Compute) and op.outputs[0] in carried)
-            if late and path and any(not isinstance(later, _MOVES) for later in body[at + 1 :]):
+            if late and len(path) > 1 and any(not isinstance(later, _MOVES) for later in body[at + 1 :]):
                 yield ordered(program, path, (*body[:at], *body[at + 1 :], op))
 
 
 def updated_twice(program: p.Program) -> Mutants:
     """An update of a state that is done twice."""
-    for path, op in placed(program.body):
+    for path, op in placed(program):
         calls = [node for node in walk(op.node) if isinstance(node, m.Call)] if isinstance(op, p.Compute) else []
         if any(row.updates for call in calls if (row := registry.find(call.op)) is not None):
             yield replaced(program, path, (op, op))
 
 
 def _without(program: p.Program, kind: type) -> Mutants:
-    for path, op in placed(program.body):
+    for path, op in placed(program):
         if isinstance(op, kind):
             yield replaced(program, path, ())
 
@@ -205,18 +208,11 @@ def without_save(program: p.Program) -> Mutants:
     """A state or an entry that never leaves, nor is waited for."""
     for name in program.outputs:
         if name in program.copies:
-            yield evolve(program, body=_rid(program.body, name))
+            yield with_body(program, mapped(program.phase.body, partial(_rid, name)))
 
 
-def _rid(ops: tuple[p.Op, ...], copy: str) -> tuple[p.Op, ...]:
-    found: list[p.Op] = []
-    for op in ops:
-        if isinstance(op, p.LayerLoop):
-            choices = (evolve(c, bodies=tuple((n, _rid(b, copy)) for n, b in c.bodies)) for c in op.choices)
-            found.append(evolve(op, choices=tuple(choices)))
-        elif not (isinstance(op, p.StoreStart | p.StoreWait) and op.copy == copy):
-            found.append(op)
-    return tuple(found)
+def _rid(copy: str, op: p.Op) -> tuple[p.Op, ...]:
+    return () if isinstance(op, p.StoreStart | p.StoreWait) and op.copy == copy else (op,)
 
 
 KINDS: tuple[Callable[[p.Program], Mutants], ...] = (

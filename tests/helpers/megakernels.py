@@ -11,8 +11,8 @@ from attrs import define, field, frozen
 
 from mks.backends.timeline.actions import Action, Await, Collect, Issue, Post, Run, Where
 from mks.backends.timeline.links import phase_seconds
-from mks.backends.timeline.machine_model import TILE, Machine
 from mks.dsl.program.layout.collective_plan import Phase
+from mks.dsl.targets.target import TILE, Target
 
 MIB = 1 << 20
 HOST, ALL, HOSTS = (2, 2, 1), (2, 2, 4), (1, 1, 4)
@@ -45,7 +45,7 @@ LOADS = {"qkv": 18, "o": 8, "pre": 4, "router": 4, "post": 4}
 class Writer:
     """Writes actions; a ring's transfers are named by numbers."""
 
-    machine: Machine
+    target: Target
     scope: str = ""
     layer: int | None = None
     count: int = 0
@@ -57,10 +57,10 @@ class Writer:
         return Where(self.scope, self.layer, what)
 
     def run(self, bundles: float, what: str, unit: str = "vpu") -> Run:
-        return Run(self.where(what), bundles / self.machine.clock.value, unit)
+        return Run(self.where(what), bundles / self.target.compute.clock.value, unit)
 
     def dot(self, size: float, what: str, bits: int = 16, factor: float = 1.0) -> Run:
-        return self.run(size / TILE * self.machine.tile[bits].value * factor, what, "mxu")
+        return self.run(size / TILE * self.target.compute.tile[bits].value * factor, what, "mxu")
 
     def exchange(
         self, what: str, *phases: Phase, group: tuple[int, ...] = HOST, between: float = 120
@@ -70,10 +70,10 @@ class Writer:
 
     def post(self, what: str, *phases: Phase, group: tuple[int, ...] = HOST) -> Iterator[Action]:
         yield self.run(40 + 12 * phases[0].peers, f"send {what}")
-        yield Post(self.where(what), what, tuple(phase_seconds(x, group, self.machine) for x in phases))
+        yield Post(self.where(what), what, tuple(phase_seconds(x, group, self.target) for x in phases))
 
     def collect(self, what: str, between: float = 120) -> Collect:
-        return Collect(self.where(what), what, between / self.machine.clock.value)
+        return Collect(self.where(what), what, between / self.target.compute.clock.value)
 
     def load(self, what: str, size: float) -> Issue:
         return Issue(self.where(what), (what, self.layer), int(size), what)
@@ -82,9 +82,9 @@ class Writer:
         return Await(self.where(what), (what, self.layer if layer is None else layer), "copy")
 
 
-def ring_only(machine: Machine, loads: int, bits: int, wide: int = 0, slots: int = 12) -> Iterator[Action]:
+def ring_only(target: Target, loads: int, bits: int, wide: int = 0, slots: int = 12) -> Iterator[Action]:
     """Loads of 2 MiB through a ring, a product each; `wide` of them are bf16 whatever `bits`."""
-    w = Writer(machine, "ring")
+    w = Writer(target, "ring")
     for i in range(min(slots, loads)):
         yield Issue(w.where("tile"), i, 2 * MIB, f"ring {i % slots}")
     for i in range(loads):
@@ -139,15 +139,15 @@ class _MuseTape:
             yield from self.issue(at + self.slots)
 
 
-def muse(machine: Machine, sizes: Sizes, rows: int, layers: int = 62) -> Iterator[Action]:
+def muse(target: Target, sizes: Sizes, rows: int, layers: int = 62) -> Iterator[Action]:
     """A step of Muse Spark over eight cores, all rows alike, so that eight experts are read."""
-    w = Writer(machine)
+    w = Writer(target)
     tape = _MuseTape(w, sizes, layers)
     w.scope = "step"
     for i in range(tape.slots):
         yield from tape.issue(i)
     # What comes first and last besides the logits: 195 us are fixed, of which 126 are theirs.
-    yield w.run(69e-6 * machine.clock.value, "embedding")
+    yield w.run(69e-6 * target.compute.clock.value, "embedding")
     for layer in range(layers):
         w.layer, w.scope = layer, "attention"
         for row in range(rows):
@@ -156,7 +156,7 @@ def muse(machine: Machine, sizes: Sizes, rows: int, layers: int = 62) -> Iterato
         yield from tape.gemv("qkv", False)
         for row in range(rows):
             yield w.loaded(f"keys {row}")
-            yield w.run(1.5e-6 * machine.clock.value, "attend", "mxu")
+            yield w.run(1.5e-6 * target.compute.clock.value, "attend", "mxu")
         yield from tape.gemv("o", False)
         yield from _all_reduce(w, "o", rows, 8192)
         w.scope = "moe"
@@ -172,7 +172,7 @@ def _muse_moe(tape: _MuseTape, rows: int) -> Iterator[Action]:
     yield w.run(500 + 64 * 4, "boundary")
     yield from tape.gemv("pre", defer)
     yield from tape.gemv("router", defer)
-    yield w.run(0.7e-6 * w.machine.clock.value + 150 * (rows - 1), "route")
+    yield w.run(0.7e-6 * w.target.compute.clock.value + 150 * (rows - 1), "route")
     yield from _wave(w, 0, sizes)
     yield from w.exchange("pre", Phase(7, rows * 512 * 2))
     yield w.run(250 + 32 * 2, "norm")
@@ -221,9 +221,9 @@ KIMI_EXPERTS = {1: 4.18, 2: 6.9, 4: 11.8, 8: 20.3}
 KIMI_FULL = {*range(3, 93, 4), 92}
 
 
-def kimi(machine: Machine, rows: int, layers: int = 93) -> Iterator[Action]:
+def kimi(target: Target, rows: int, layers: int = 93) -> Iterator[Action]:
     """A step of Kimi K3 over 32 cores at a short context; matrices in a pool that attention and experts share."""
-    w = Writer(machine)
+    w = Writer(target)
     w.layer = 0
     yield from _kimi_loads(w, 0)
     owed = 0.5
@@ -300,7 +300,7 @@ def _kimi_moe(w: Writer, rows: int, count: int, layer: int, layers: int) -> Iter
     yield w.dot(7.34e6, "router")
     yield from w.exchange("scores", Phase(1, rows * 512 * 4, True))
     # Sixteen rounds; an expert sets out as soon as a round has chosen it, the first after a few.
-    round_ = 2.7e-6 / 8 * w.machine.clock.value
+    round_ = 2.7e-6 / 8 * w.target.compute.clock.value
     started = 0
     for i in range(16):
         yield w.run(round_, "round")
@@ -321,7 +321,7 @@ def _kimi_moe(w: Writer, rows: int, count: int, layer: int, layers: int) -> Iter
     yield w.collect("latent")
     for i in range(count):
         yield w.loaded(f"expert {i}")
-        yield w.dot(5.55e6, "gate_up", 8, 392 / w.machine.tile[8].value)
+        yield w.dot(5.55e6, "gate_up", 8, 392 / w.target.compute.tile[8].value)
         yield w.run(545 * 1.3 + 300 * (rows > 1) + 150, "down", "mxu")
         if i + 4 < count:
             yield w.load(f"expert {i + 4}", 7.01e6)

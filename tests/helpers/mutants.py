@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from itertools import combinations, pairwise
 
 from attrs import evolve
+from helpers.rewrite import mapped, put
 
 from mks.dsl.program import ir as p
+from mks.dsl.program.ir.walk import Path, children, walk
 
-type Path = tuple[int, ...]
 type Mutant = tuple[str, p.Program]
 
 _WAITS = (p.Wait, p.CopyWait, p.StoreWait, p.Receive)
@@ -19,7 +20,7 @@ _MOVES = (*_WAITS, *_STARTS, p.Barrier, p.Route, p.Attend, p.Experts)
 
 def mutants(program: p.Program) -> Iterator[Mutant]:
     """All of them, each with a few words."""
-    for path, op in placed(program.body):
+    for path, op in placed(program):
         if isinstance(op, _MOVES):
             yield f"without {_said(op, path)}", replaced(program, path, ())
             if not isinstance(op, p.Route):
@@ -32,16 +33,18 @@ def mutants(program: p.Program) -> Iterator[Mutant]:
     yield from _lengths(program)
 
 
-def placed(ops: tuple[p.Op, ...], path: Path = ()) -> Iterator[tuple[Path, p.Op]]:
-    """Every op with the way to it; choices and their bodies count as one step each."""
+def placed(program: p.Program) -> Iterator[tuple[Path, p.Op]]:
+    """Every op with its path in `walk`, but for switches, and for what is done with an expert."""
+    for i, phase in enumerate(program.phases):
+        yield from _placed(phase.body, (i,))
+
+
+def _placed(ops: tuple[p.Op, ...], path: Path) -> Iterator[tuple[Path, p.Op]]:
     for i, op in enumerate(ops):
-        yield (*path, i), op
-        if isinstance(op, p.Repeat):
-            yield from placed(op.body, (*path, i))
-        elif isinstance(op, p.LayerLoop):
-            for c, choice in enumerate(op.choices):
-                for b, (_, body) in enumerate(choice.bodies):
-                    yield from placed(body, (*path, i, c, b))
+        if not isinstance(op, p.LayerSwitch):
+            yield (*path, i), op
+        for body in () if isinstance(op, p.Experts) else children(op):
+            yield from _placed(body.ops, (*path, i, *body.path))
 
 
 def _said(op: p.Op, path: Path) -> str:
@@ -51,27 +54,16 @@ def _said(op: p.Op, path: Path) -> str:
     return f"{type(op).__name__} {what} at {'.'.join(map(str, path))}"
 
 
+def with_body(program: p.Program, body: tuple[p.Op, ...], phase: int = 0) -> p.Program:
+    """With other ops in one of its phases."""
+    phases = program.phases
+    return evolve(program, phases=(*phases[:phase], evolve(phases[phase], body=body), *phases[phase + 1 :]))
+
+
 def replaced(program: p.Program, path: Path, ops: tuple[p.Op, ...]) -> p.Program:
     """With other ops in the place of one."""
-    return evolve(program, body=_put(program.body, path, ops))
-
-
-def _put(body: tuple[p.Op, ...], path: Path, ops: tuple[p.Op, ...]) -> tuple[p.Op, ...]:
     at, *rest = path
-    if not rest:
-        return (*body[:at], *ops, *body[at + 1 :])
-    outer = body[at]
-    if isinstance(outer, p.Repeat):
-        inner: p.Op = evolve(outer, body=_put(outer.body, tuple(rest), ops))
-    else:
-        assert isinstance(outer, p.LayerLoop)
-        c, b, *below = rest
-        choice = outer.choices[c]
-        name, parts = choice.bodies[b]
-        bodies = (*choice.bodies[:b], (name, _put(parts, tuple(below), ops)), *choice.bodies[b + 1 :])
-        changed = evolve(choice, bodies=bodies)
-        inner = evolve(outer, choices=(*outer.choices[:c], changed, *outer.choices[c + 1 :]))
-    return (*body[:at], inner, *body[at + 1 :])
+    return with_body(program, put(program.phases[at].body, tuple(rest), ops), at)
 
 
 def _changed(op: p.Op) -> Iterator[tuple[str, p.Op]]:
@@ -100,20 +92,16 @@ def _changed(op: p.Op) -> Iterator[tuple[str, p.Op]]:
 
 def bodies(program: p.Program) -> Iterator[tuple[Path, tuple[p.Op, ...]]]:
     """Every list of ops, with the way to it."""
-    yield (), program.body
-    for path, op in placed(program.body):
-        if isinstance(op, p.Repeat):
-            yield path, op.body
-        elif isinstance(op, p.LayerLoop):
-            for c, choice in enumerate(op.choices):
-                for b, (_, body) in enumerate(choice.bodies):
-                    yield (*path, c, b), body
+    yield from (((i,), phase.body) for i, phase in enumerate(program.phases))
+    for at in walk(program):
+        if isinstance(at.op, p.Repeat | p.LayerSwitch):
+            yield from (((*at.path, *body.path), body.ops) for body in children(at.op))
 
 
 def ordered(program: p.Program, path: Path, body: tuple[p.Op, ...]) -> p.Program:
     """With another body of as many ops in the place of one."""
-    if not path:
-        return evolve(program, body=body)
+    if len(path) == 1:
+        return with_body(program, body, path[0])
     for i, op in enumerate(body):
         program = replaced(program, (*path, i), (op,))
     return program
@@ -172,7 +160,7 @@ def _room(program: p.Program, names: tuple[str, ...], slots: int) -> dict[str, p
 def _shared(program: p.Program) -> Iterator[Mutant]:
     """Two buffers of one shape that are one."""
     moved = {c.buffer for c in program.copies.values()} | {b for c in program.caches.values() for b in c.buffers}
-    apart = set(program.banks) | {op.buffer for _, op in placed(program.body) if isinstance(op, p.Put)}
+    apart = set(program.banks) | {op.buffer for _, op in placed(program) if isinstance(op, p.Put)}
     for a, b in combinations(program.buffers.values(), 2):
         if {a.name, b.name} & apart:
             continue
@@ -199,13 +187,6 @@ def _renamed(program: p.Program, old: str, new: str) -> p.Program:
 
     def op_(op: p.Op) -> p.Op:
         match op:
-            case p.Repeat():
-                return evolve(op, body=tuple(map(op_, op.body)))
-            case p.LayerLoop():
-                choices = (
-                    evolve(c, bodies=tuple((n, tuple(map(op_, body))) for n, body in c.bodies)) for c in op.choices
-                )
-                return evolve(op, choices=tuple(choices))
             case p.Compute():
                 return evolve(op, outputs=tuple(map(name, op.outputs)))
             case p.Lookup() | p.Emit():
@@ -222,7 +203,7 @@ def _renamed(program: p.Program, old: str, new: str) -> p.Program:
             case p.ExpertDot():
                 return evolve(op, operand=name(op.operand), result=name(op.result))
             case p.Experts():
-                return evolve(op, body=tuple(map(op_, op.body)), value=name(op.value), result=name(op.result))
+                return evolve(op, value=name(op.value), result=name(op.result))
         return op
 
     return evolve(
@@ -241,7 +222,7 @@ def _renamed(program: p.Program, old: str, new: str) -> p.Program:
         },
         banks={n: evolve(b, routes=name(b.routes)) for n, b in program.banks.items()},
         turns={n: op_(turn) for n, turn in program.turns.items()},
-        body=tuple(map(op_, program.body)),
+        phases=tuple(evolve(phase, body=mapped(phase.body, lambda op: (op_(op),))) for phase in program.phases),
     )
 
 

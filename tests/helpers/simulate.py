@@ -74,7 +74,7 @@ def outcome(program: p.Program, tiles: int, cores: int = 2) -> Outcome:
     """Of a Program whose caches have so many tiles, on so many cores."""
     core = _Core(program, tiles)
     try:
-        core.run(program.body)
+        core.run(program.phase.body)
     except _Wrong as e:
         return Outcome({}, frozenset({str(e)}))
     seen: Seen = {}
@@ -233,7 +233,7 @@ class _Core:
         """The index of a part's run in this layer or the next, and whether there is one."""
         if self.place == part and not ahead:
             return self.index, True
-        layers = list(self.program.layer_parts.values())
+        layers = list(self.program.phase.layer_parts.values())
         layer = self.layer + ahead
         if layer > len(layers):
             raise _Wrong("beyond the layer table")
@@ -288,7 +288,7 @@ def _repeat(core: _Core, op: p.Repeat) -> None:
 
 
 def _layers(core: _Core, op: p.LayerLoop) -> None:
-    table = core.program.layer_parts
+    table = core.program.phase.layer_parts
     done: dict[str, int] = {}
     for core.layer in range(op.stop - op.start):
         parts = table.get(op.start + core.layer, ())

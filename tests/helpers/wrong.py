@@ -79,7 +79,7 @@ def _alike(a: Any, b: Any) -> bool:
 
 def ops(program: p.Program) -> Iterator[Mutant]:
     """Every op gone, twice, later, and with another field."""
-    for path, op in placed(program.body):
+    for path, op in placed(program):
         where = f"{type(op).__name__} at {'.'.join(map(str, path))}"
         if not isinstance(op, p.LayerLoop):
             yield f"without {where}", replaced(program, path, ())

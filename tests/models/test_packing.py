@@ -21,8 +21,8 @@ from mks.dsl.diagnostics import MksError
 from mks.dsl.source import Source
 from mks.models.packing import checksums
 from mks.models.packing import operands as operand_module
+from mks.models.packing import pack as packing
 from mks.models.packing.layout import core_file, operands, pieces
-from mks.models.packing.pack import pack as packing
 from mks.models.packing.packed import Packed, open_packed, verify
 
 SOURCE = Source("toy.mks", TEXT)
@@ -440,7 +440,7 @@ def progress(done, total):
     global anonymous, shared
     anonymous, shared = max(anonymous, memory("RssAnon")), max(shared, memory("RssFile"))
 
-from mks.models import packing
+from mks.models.packing import pack as packing
 put = packing._put
 packing._put = lambda *given: (progress(0, 0), put(*given))[1]
 print(pack(made, Path(sys.argv[3]), progress).nbytes, anonymous - before, shared)

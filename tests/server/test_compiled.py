@@ -37,7 +37,9 @@ PRETENDED = """
 import sys
 import jax
 from jax.experimental.pallas import tpu as pltpu
-from mks.backends.pallas import loaded, machine, sharded
+from mks.backends.pallas.emit import shard_map as sharded
+from mks.backends.pallas.runtime import device as machine
+from mks.backends.pallas.runtime import executable as loaded
 from mks.backends.pallas.emit.call import Flavour
 from mks.dsl.commands.cli import main
 

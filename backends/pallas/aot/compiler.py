@@ -19,7 +19,7 @@ from jax.sharding import AbstractDevice, AbstractMesh, AxisType, Mesh
 
 from ....dsl.diagnostics import Diagnostic, MksError
 from ....dsl.schedule.ir import Schedule
-from ....dsl.targets.targets import Target
+from ....dsl.targets.target import Target
 
 # The compiler asks the cloud what it runs on, and keeps other processes out, unless it is told not to.
 _ALONE = {
@@ -97,7 +97,7 @@ def machine(target: Target, topology: tuple[int, ...]) -> Machine:
 
     Raises MksError: E501 without libtpu, E502 for a topology that the compiler does not know.
     """
-    name = f"{target.name}:{'x'.join(map(str, topology))}"
+    name = f"{target.compiler_name or target.name}:{'x'.join(map(str, topology))}"
     try:
         return Machine(target, topology, _devices(name))
     except RuntimeError as e:

@@ -54,7 +54,7 @@ def measure(program: p.Program) -> Step:
     and what it raised as the cause.
     """
     here, mesh = meshed(program.schedule)
-    flavour = Flavour(vmem=int(program.schedule.target.vmem.value))
+    flavour = Flavour(vmem=int(program.schedule.target.memory.vmem.value))
     try:
         with _whole_tracebacks():
             made = compile_ahead(jitted(program, flavour, mesh), arguments(program, mesh), here, program.schedule.axes)

@@ -51,7 +51,7 @@ def compile_ordinary(program: p.Program, unrolled: bool) -> Compiled:
         lengths = jnp.ones_like(positions)
         at = steps.decode_pass(instance, Weights(arrays, places), room, tokens[:, None], positions, lengths, 0)
         with matrix_products():
-            names, after = steps.run(at, model.steps[""], held, unrolled=unrolled)
+            names, after = steps.run(at, model.decode, held, unrolled=unrolled)
         return after, jnp.argmax(names["logits"][:, 0], axis=-1)
 
     out = ({name: array.sharding for name, array in held.items()}, None)

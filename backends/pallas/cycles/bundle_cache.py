@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from functools import cache
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.util import find_spec
 from pathlib import Path
 
 from attrs import asdict
 
 from ....dsl.cache import cache_folder
+from ....dsl.model import ops as registry
 from ....dsl.program import ir as p
 from ....dsl.program.analysis.fingerprint import digest
 from .bundles import Bundles, Row
@@ -63,10 +65,20 @@ def _path(program: p.Program) -> Path:
     return cache_folder() / "bundles" / f"{sha256(said.encode()).hexdigest()}.json"
 
 
+# What makes a kernel of a Program, from the room of all rooms on.
+MAKERS = ("backends/pallas", "backends/reference/ops", "dsl/program/ir", "dsl/program/layout")
+
+
 @cache
 def emitters() -> str:
-    """What makes a kernel of a Program."""
-    found, folder = sha256(), Path(__file__).parent
-    for path in sorted(folder.rglob("*.py")):
-        found.update(str(path.relative_to(folder)).encode() + path.read_bytes())
+    """A hash of what makes a kernel of a Program: modules of ours, and those of packages that bring ops."""
+    found, root = sha256(), Path(__file__).parents[3]
+    for path in sorted(path for folder in MAKERS for path in (root / folder).rglob("*.py")):
+        found.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    points = (point for group in (registry.REFERENCE, registry.PALLAS) for point in entry_points(group=group))
+    for point in sorted(points, key=lambda point: (point.group, point.name)):
+        found.update(f"{point.group} {point.name} {point.value}".encode())
+        spec = find_spec(point.module)
+        if spec is not None and spec.origin is not None:
+            found.update(Path(spec.origin).read_bytes())
     return found.hexdigest()

@@ -129,7 +129,7 @@ class _Reference:
         written: dict[str, set[int]] = {name: set() for name in forced.buffers}
         runs: dict[str, int] = {}
         agreed = True
-        for layer, parts in self.program.layer_parts.items():
+        for layer, parts in self.program.phase.layer_parts.items():
             for part in parts:
                 index = runs[part] = runs.get(part, -1) + 1
                 forced, own = self.parts.part(part, layer, *given, evolve(kernel, states=forced.states))

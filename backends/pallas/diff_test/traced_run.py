@@ -65,7 +65,7 @@ class Tracer:
         """One token of each row."""
         given = (np.asarray(tokens, np.int32), np.asarray(positions, np.int32))
         chosen, logits, self._held, traces = self._step(*given, self._weights, self._held)
-        types = self.program.instance.model.steps[""].types
+        types = self.program.phase.step.types
         share = self.program.shares.length(types["logits"].shape[0])
         whole = of_value(self.program.shares, types["logits"].shape).joined(logits[:, :, :share])
         return Traced(np.asarray(chosen)[0], np.asarray(whole), {name: np.asarray(a) for name, a in traces.items()})

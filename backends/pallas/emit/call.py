@@ -17,6 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 from ....dsl.program import ir as p
 from ....dsl.program.analysis.traffic import read_arrays
 from ....dsl.program.ir.scratch import collective, exchange_set
+from ....dsl.program.ir.walk import tree
 from ...reference.rounding import DTYPES
 from ..collectives import collectives
 from ..collectives.peers import Cores, collective_id
@@ -50,12 +51,12 @@ def layer_table(program: p.Program) -> np.ndarray:
 
     The rows before the first layer and after the last run nothing.
     """
-    layers = next((op for op in program.body if isinstance(op, p.LayerLoop)), None)
+    layers = program.phase.loop
     if layers is None:
         return np.full((2, 2), -1, np.int32)
     found = np.full((layers.stop - layers.start + 2, 2 * len(layers.choices)), -1, np.int32)
     runs: dict[str, int] = {}
-    for layer, parts in sorted(program.layer_parts.items()):
+    for layer, parts in sorted(program.phase.layer_parts.items()):
         for choice in layers.choices:
             for i, (name, _) in enumerate(choice.bodies):
                 if name in parts:
@@ -134,8 +135,7 @@ def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: 
             by_name[name] = next(names) if not isinstance(shapes, tuple) else [next(names) for _ in shapes]
         counters: dict[str, tuple[Any, ...]] = dict.fromkeys(program.rings, (0, 0, 0))
         counters |= {exchange_set(e): (0,) for e in program.exchanges.values()}
-        core = Core(program, by_name, given, counters, cores, layer=0)
-        emit(program.body, core)
+        emit(tree(program), Core(program, by_name, given, counters, cores, layer=0))
 
     flat = [shape for shapes in scratch.values() for shape in (shapes if isinstance(shapes, tuple) else (shapes,))]
     space = lambda kind, many: [pl.BlockSpec(memory_space=kind)] * len(many)  # noqa: E731

@@ -79,7 +79,7 @@ def greedy(op: p.Argmax, core: Core) -> None:
     """The lowest id with the largest logit; a share's padding does not take part."""
     program, view = core.program, core.program.views[op.logits]
     held, used = core.refs[view.buffer], op.share
-    axis = program.instance.model.steps[""].types[op.logits].shape[0]
+    axis = program.phase.step.types[op.logits].shape[0]
     vocab, first = program.instance.length(axis), core.first(axis)
     ways = program.schedule.ways(program.shares.over(axis)) // program.shares.repeats(axis)
     padded = held.shape[-1] != used or ways * used != vocab

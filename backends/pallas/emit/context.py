@@ -15,6 +15,7 @@ from jax.experimental import pallas as pl
 from ....dsl.model import ir as m
 from ....dsl.model.shapes import Poly
 from ....dsl.program import ir as p
+from ....dsl.program.ir.walk import Path, Placed, walk
 from ..collectives.peers import Cores, Ref, Scalar
 from ..layout.tape import Starts, starting
 
@@ -31,7 +32,8 @@ class Core:
     them, since a definition's values are buffers and may have any name. `counters` holds a ring's waited slot, started
     transfer and its slot, or the parity of a set of exchange buffers. `layer` counts from the first; `index` counts the
     layers that run the part at hand, `slot` is the expert's at hand and `alone` the only row that chose it. `arrived`
-    are slots and rows of the tiles that were last waited for. `starts` says by an op's `id` what it starts.
+    are slots and rows of the tiles that were last waited for. `at` is the op at hand; `starts` says by its path what a
+    `Start` starts.
     """
 
     program: p.Program
@@ -39,6 +41,7 @@ class Core:
     given: Mapping[str, Ref]
     counters: Counters
     cores: Cores
+    at: Placed = field(init=False)
     place: str = "step"
     layer: Scalar = -1
     index: Scalar = 0
@@ -48,14 +51,13 @@ class Core:
     arrived: list[tuple[Scalar, int]] = field(factory=list)
     scope: dict[str, Any] = field(factory=dict)
     alternatives: dict[str, tuple[int, int]] = field(factory=dict)
-    starts: dict[int, Starts] = field(factory=dict)
+    starts: dict[Path, Starts] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.starts = starting(self.program)
-        for op in self.program.body:
-            if isinstance(op, p.LayerLoop):
-                for choice in op.choices:
-                    self.alternatives |= {name: (choice.position, i) for i, (name, _) in enumerate(choice.bodies)}
+        for op in (at.op for at in walk(self.program)):
+            if isinstance(op, p.LayerSwitch):
+                self.alternatives |= {name: (op.position, i) for i, (name, _) in enumerate(op.bodies)}
 
     @property
     def rows(self) -> int:

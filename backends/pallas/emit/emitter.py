@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ....dsl.program import ir as p
+from ....dsl.program.ir.walk import Placed
 from ..collectives.peers import Scalar, barrier
 from . import (
     attention,
@@ -23,25 +24,25 @@ from .matmul import dot
 from .scopes import LAYERS, mark, part_scope, scope
 
 
-def emit(ops: Sequence[p.Op], core: Core) -> None:
+def emit(ops: Sequence[Placed], core: Core) -> None:
     """Op after op, each in a scope by which failures and schedules name it; scopes are no instructions."""
-    for op in ops:
-        name = scope(op, core.place)
+    for core.at in ops:
+        name = scope(core.at.op, core.place)
         with jax.named_scope(name):
             try:
-                _EMIT[type(op)](op, core)
+                _EMIT[type(core.at.op)](core.at.op, core)
             except Exception as e:
                 mark(e, name)
                 raise
 
 
 def _repeat(op: p.Repeat, core: Core) -> None:
-    keys = sorted(core.program.rings)
+    keys, ops = sorted(core.program.rings), core.at.inside
 
     def body(i: jax.Array, carry: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
         core.restore(keys, carry)
         core.block = i
-        emit(op.body, core)
+        emit(ops, core)
         return core.threaded(keys)
 
     core.restore(keys, lax.fori_loop(0, op.count, body, core.threaded(keys)))
@@ -49,13 +50,13 @@ def _repeat(op: p.Repeat, core: Core) -> None:
 
 
 def _layers(op: p.LayerLoop, core: Core) -> None:
-    keys = sorted(core.counters)
+    keys, switches = sorted(core.counters), core.at.inside
 
     def body(layer: jax.Array, carry: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
         core.restore(keys, carry)
         core.layer = layer
         with jax.named_scope(LAYERS):
-            for choice in op.choices:
+            for core.at, choice in zip(switches, op.choices, strict=True):
                 _choice(choice, core)
             return core.threaded(keys)
 
@@ -67,7 +68,7 @@ def _choice(choice: p.LayerSwitch, core: Core) -> None:
     """One of several bodies, each emitted once; without a branch where every layer runs the same."""
     keys, table = sorted(core.counters), core.given["layers"]
 
-    def run(place: str, ops: Sequence[p.Op], carry: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+    def run(place: str, ops: Sequence[Placed], carry: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
         core.restore(keys, carry)
         core.place = place
         with jax.named_scope(part_scope(place)):
@@ -76,7 +77,7 @@ def _choice(choice: p.LayerSwitch, core: Core) -> None:
         return core.threaded(keys)
 
     branches: list[Callable[[tuple[Scalar, ...]], tuple[Scalar, ...]]] = [
-        partial(run, place, ops) for place, ops in choice.bodies
+        partial(run, place, ops) for (place, _), ops in zip(choice.bodies, core.at.bodies, strict=True)
     ]
     carry = core.threaded(keys)
     if not core.program.always(choice):

@@ -76,7 +76,7 @@ def _call(node: m.Call, core: Core) -> Value:
     elif op.name == "split":
         scalars = {"width": tuple(program.shares.length(t.shape[-1]) for t in node.types)}
     args = [evaluate(a, core) for a in node.args]
-    if op.rule is registry.table["add"].rule:
+    if op.elementwise and len(args) > 1:
         args = [_spread(a, arg.type.shape, node.type.shape) for a, arg in zip(args, node.args, strict=True)]
         if all(isinstance(a, int | float) for a in args):
             args[0] = jnp.float32(args[0])

@@ -11,6 +11,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from ....dsl.program import ir as p
+from ....dsl.program.ir.walk import Placed
 from ..collectives.peers import Scalar
 from ..ops.expert_dot import expert_dot as multiply
 from ..ops.route import list_chosen, weight_of
@@ -37,18 +38,19 @@ def _first(bank: p.ExpertPool, core: Core) -> Scalar:
     return core.rank(bank.axes) * bank.count
 
 
-def experts(op: p.Experts, core: Core, emit: Callable[[Sequence[p.Op], Core], None]) -> None:
+def experts(op: p.Experts, core: Core, emit: Callable[[Sequence[Placed], Core], None]) -> None:
     """Each expert for all rows; a row that did not choose it adds nothing."""
     bank, chosen = core.program.banks[op.bank], core.refs[f"list of {op.bank}"]
     result, weights, total = core.refs[op.result], core.refs[bank.routes], chosen[0]
     result[...] = jnp.zeros(result.shape, jnp.float32)
+    body = core.at.inside
 
     def one(i: Scalar, slot: Scalar) -> Scalar:
         transfers.wait_expert(bank, slot, core)
         core.slot = slot
         weight = weight_of(weights, chosen[i + 1] + _first(bank, core))
         core.alone = _alone(weight, core)
-        emit(op.body, core)
+        emit(body, core)
         result[...] += weighted(weight, core.refs[op.value][...])
 
         @pl.when(i + bank.slots < total)
@@ -95,4 +97,4 @@ def expert_dot(op: p.ExpertDot, core: Core) -> None:
 
 def _has_float4(core: Core) -> bool:
     """Whether the target has a type of four bits that its matrix units take."""
-    return core.program.schedule.target.name == "tpu7x"
+    return core.program.schedule.target.features.float4

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import traceback
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from attrs import frozen
 
 from ....dsl.model import ir as m
-from ....dsl.model.expressions import walk
+from ....dsl.model.expressions import walk as nodes
 from ....dsl.program import ir as p
 from ....dsl.program.analysis.traffic import chosen_once, fetched
+from ....dsl.program.ir.walk import walk
 from ....dsl.source import Span
 from ..layout.tape import IDLE, starting
 
@@ -101,14 +102,14 @@ def trips(program: p.Program) -> dict[str, float]:
     Caches are full: each row attends to `context` positions.
     """
     found: dict[str, float] = {}
-    for place, op in _ops(program.body, "step"):
-        if isinstance(op, p.LayerLoop):
-            found[LAYERS] = op.stop - op.start
-        elif isinstance(op, p.LayerSwitch):
-            branch = not program.unconditional(op)
-            found |= {part_scope(name): program.times(name) for name, _ in op.bodies if branch}
-        elif isinstance(op, p.Attend):
-            found[tiles_scope(op)] = program.times(place) * _tiles(op, program)
+    for at in walk(program):
+        match op := at.op:
+            case p.LayerLoop():
+                found[LAYERS] = op.stop - op.start
+            case p.LayerSwitch() if not program.unconditional(op):
+                found |= {part_scope(name): program.times(name) for name, _ in op.bodies}
+            case p.Attend():
+                found[tiles_scope(op)] = at.trips * _tiles(op, program)
     return found
 
 
@@ -118,9 +119,9 @@ def small(program: p.Program) -> dict[str, float]:
     Routing is uniform, on the core with most experts.
     """
     found: dict[str, float] = defaultdict(float, {BEGINS: 0.0})
-    for place, op in _ops(program.body, "step"):
-        times = program.times(place)
-        match op:
+    for at in walk(program):
+        place, times = at.place, program.times(at.place)
+        match op := at.op:
             case p.Attend():
                 later = max(0, _tiles(op, program) - program.caches[op.ring].slots)
                 found[next_scope(op.result)] += times * later
@@ -139,7 +140,7 @@ def small(program: p.Program) -> dict[str, float]:
                 for name, part in zip(ways_scopes(bank.name), (share, 1 - share), strict=True):
                     found[name] += times * fetched(program, bank) * part
             case p.Compute() | p.Put():
-                for node in walk(op.node):
+                for node in nodes(op.node):
                     if isinstance(node, m.Call) and node.op == "mix":
                         for name in ("score", "sum"):
                             found[f"{bank_scope(place)}, {name}"] += _mixed(node, place, program)
@@ -202,7 +203,8 @@ def _places(program: p.Program) -> dict[str, Place]:
     spans |= {name: bank.span for name, bank in program.banks.items()}
     spans |= {name: ring.span for name, ring in program.rings.items()}
     found = {}
-    for place, op in _ops(program.body, "step"):
+    for at in walk(program):
+        op, place = at.op, at.place
         span = getattr(op, "span", None)
         if span is None and (call := getattr(op, "call", None)) is not None:
             span = call.span
@@ -213,15 +215,3 @@ def _places(program: p.Program) -> dict[str, Place]:
             span = program.instance.model.parts[place].span
         found[scope(op, place)] = Place(span, place)
     return found
-
-
-def _ops(ops: Sequence[p.Op], place: str) -> Iterator[tuple[str, p.Op]]:
-    for op in ops:
-        yield place, op
-        if isinstance(op, p.LayerLoop):
-            yield from _ops(op.choices, place)
-        elif isinstance(op, p.LayerSwitch):
-            for name, body in op.bodies:
-                yield from _ops(body, name)
-        elif isinstance(op, p.Repeat | p.Experts):
-            yield from _ops(op.body, place)

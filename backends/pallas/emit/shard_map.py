@@ -96,7 +96,7 @@ def jitted(program: p.Program, flavour: Flavour, mesh: Mesh) -> Any:
 def build(program: p.Program, flavour: Flavour, mesh: Mesh) -> Step:
     """The step as a function of whole arrays: ids int32 `[rows]`, logits f32 `[rows, vocab]`, states after it."""
     cut = P(tuple(program.schedule.axes))
-    types = program.instance.model.steps[""].types
+    types = program.phase.step.types
     vocab, share = (f(types["logits"].shape[0]) for f in (program.instance.length, program.shares.length))
     sharing = of_value(program.shares, types["logits"].shape)
 

@@ -23,7 +23,7 @@ def start(op: p.Start, core: Core) -> None:
     ring = core.program.rings[op.ring]
     waited, started, slot = core.counters[op.ring]
     sizes = kinds(core.program, op.ring)
-    table, starts = core.given[f"table of {op.ring}"], core.starts[id(op)]
+    table, starts = core.given[f"table of {op.ring}"], core.starts[core.at.path]
     for i, counts in enumerate(starts.counts):
         entry = table[started]
         first, kind = pl.multiple_of((entry >> KIND_BITS) * 8, 8), entry & ((1 << KIND_BITS) - 1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from attrs import frozen
 
 from ....dsl.program import ir as p
+from ....dsl.program.ir.walk import Path, executed
 
 KIND_BITS = 4
 # The size of what follows the last transfer.
@@ -64,14 +65,15 @@ def first_rows(program: p.Program) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def starting(program: p.Program) -> dict[int, Starts]:
-    """By the `id` of each `Start`, what it starts."""
+def starting(program: p.Program) -> dict[Path, Starts]:
+    """By the path of each `Start`, what it starts."""
     sizes = {ring: _sizes(program, ring) for ring in program.rings}
-    found: dict[int, Starts] = {}
-    for op in _starts(program.body, program):
-        made = found.setdefault(id(op), Starts(len(found), tuple(Counter() for _ in range(op.count))))
-        for count in made.counts:
-            count[next(sizes[op.ring])] += 1
+    found: dict[Path, Starts] = {}
+    for at in executed(program):
+        if isinstance(op := at.op, p.Start):
+            made = found.setdefault(at.path, Starts(len(found), tuple(Counter() for _ in range(op.count))))
+            for count in made.counts:
+                count[next(sizes[op.ring])] += 1
     return found
 
 
@@ -80,19 +82,3 @@ def _sizes(program: p.Program, ring: str) -> Iterator[int]:
         yield from program.products[name].tiling.transfers
     while True:
         yield IDLE
-
-
-def _starts(ops: Sequence[p.Op], program: p.Program) -> Iterator[p.Start]:
-    """In the order in which a step runs them."""
-    for op in ops:
-        if isinstance(op, p.Start):
-            yield op
-        elif isinstance(op, p.Repeat):
-            for _ in range(op.count):
-                yield from _starts(op.body, program)
-        elif isinstance(op, p.LayerLoop):
-            for _, parts in sorted(program.layer_parts.items()):
-                for choice in op.choices:
-                    for name, body in choice.bodies:
-                        if name in parts:
-                            yield from _starts(body, program)

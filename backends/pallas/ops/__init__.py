@@ -2,7 +2,7 @@
 
 An op is a plain function that runs inside a kernel: values are f32 `[B, *shape]` of B rows, vectors of weights
 `[1, n]`, scalars Python numbers by name. One that updates states takes those of its rows, and returns its value and
-then their new values.
+then their new values. Elementwise ops are those of `reference`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...reference.ops import elementwise, installed
+from ....dsl.model import ops as registry
+from ...reference import ops as reference
+from ...reference.ops import brought
+from ...reference.ops.mask import mask
 from . import views
 from .argmax import argmax
 from .causal_conv import causal_conv
@@ -23,15 +26,20 @@ from .rope import rope
 from .softmax import softmax
 from .split import split
 
-_ELEMENTWISE = "add sub mul div pow max min neg exp tanh sigmoid silu softplus sqrt f32 mask".split()
-
-table: dict[str, Callable[..., Any]] = {name: getattr(elementwise, name) for name in _ELEMENTWISE}
+table: dict[str, Callable[..., Any]] = {
+    name: reference.table[name] for name, row in registry.table.items() if row.elementwise and name in reference.table
+}
 table |= {
     f.__name__: f
-    for f in (argmax, causal_conv, concat, flat, heads, l2_norm, rms_norm, rope, softmax, split, *views.OPS)
+    for f in (argmax, causal_conv, concat, flat, heads, l2_norm, mask, rms_norm, rope, softmax, split, *views.OPS)
 }  # fmt: skip
 
 
 def find(name: str) -> Callable[..., Any]:
     """An op's implementation; installed packages are asked only for what is not built in. Raises `KeyError`."""
-    return table.get(name) or installed("mks.pallas")[name]
+    found = table.get(name) or brought(registry.PALLAS, name)
+    if found is None and registry.is_elementwise(name):
+        found = reference.find(name)
+    if found is None:
+        raise KeyError(name)
+    return found

@@ -48,5 +48,5 @@ def machine(schedule: Schedule) -> Machine:
         raise TooFewDevices(f"schedule `{schedule.name}` is for {cores} cores, and this host has {here}{ask}")
     mesh = Mesh(np.array(devices[:cores], dtype=object).reshape(tuple(axes.values())), tuple(axes))
     if native:
-        return Machine(mesh, Flavour(vmem=int(schedule.target.vmem.value)))
+        return Machine(mesh, Flavour(vmem=int(schedule.target.memory.vmem.value)))
     return Machine(mesh, Flavour(interpret=pltpu.InterpretParams()))

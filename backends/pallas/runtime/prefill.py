@@ -19,6 +19,6 @@ def prefill(program: p.Program, layout: Rows, last_only: bool, arrays: Arrays, h
     """
     weights = packed_weights(program, arrays)
     at = steps.decode_pass(program.instance, weights, layout.room, tokens, start, lengths, 0)
-    step = program.instance.model.steps[""]
+    step = program.phase.step
     names, after = steps.run(at, step, layout.read(held, row), last_only=last_only)
     return layout.write(held, row, after, arrays), names["logits"][0]

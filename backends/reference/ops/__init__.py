@@ -3,6 +3,7 @@
 A plain op takes its parameters in order and its scalars by name. One that updates states takes them as `[B, ...]` of
 its rows and `lengths` by name, and returns its value and then their new values. One that reads caches takes them as
 `Cache` and `position` and `lengths` by name; `POSITION_AXES` of its module says where positions stand in an entry.
+Those that treat each element alone, `elementwise`, are both backends'.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+from ....dsl.diagnostics import Diagnostic, MksError
+from ....dsl.model import ops as registry
 from . import elementwise
 from .argmax import argmax
 from .attend import POSITION_AXES as _ATTEND
@@ -26,6 +29,7 @@ from .flat import flat
 from .heads import heads
 from .index import index
 from .l2_norm import l2_norm
+from .mask import mask
 from .matmul import matmul
 from .mix import mix
 from .rms_norm import rms_norm
@@ -34,13 +38,13 @@ from .route import route
 from .softmax import softmax
 from .split import split
 
-_ELEMENTWISE = "add sub mul div pow max min neg exp tanh sigmoid silu softplus sqrt f32 mask".split()
-
-table: dict[str, Callable[..., Any]] = {name: getattr(elementwise, name) for name in _ELEMENTWISE}
+table: dict[str, Callable[..., Any]] = {
+    name: getattr(elementwise, name) for name, row in registry.table.items() if row.elementwise and name != "bf16"
+}
 table |= {
     f.__name__: f
     for f in (argmax, attend, attend_block, attend_latent, causal_conv, concat, delta_rule, flat, heads, index, l2_norm,
-              matmul, mix, rms_norm, rope, route, softmax, split)
+              mask, matmul, mix, rms_norm, rope, route, softmax, split)
 }  # fmt: skip
 
 # Where positions stand in a cache's entry, by op and parameter.
@@ -50,13 +54,23 @@ position_axes: dict[str, Mapping[str, int]] = {
 
 
 @cache
-def installed(group: str) -> Mapping[str, Callable[..., Any]]:
-    """What installed packages bring by an entry-point group."""
+def brought(group: str, name: str) -> Callable[..., Any] | None:
+    """An op's implementation from an installed package. Raises `MksError` (E105) if it cannot be loaded."""
     from importlib.metadata import entry_points
 
-    return {point.name: point.load() for point in entry_points(group=group)}
+    for point in entry_points(group=group):
+        if point.name == name:
+            try:
+                return point.load()
+            except Exception as e:  # a package that is not ours: whatever it raises is its fault, and is said
+                fault = f"`{point.value}` in `{group}` fails: {type(e).__name__}: {e}"
+                raise MksError([Diagnostic("E105", f"nothing computes `{name}`", notes=(fault,))]) from e
+    return None
 
 
 def find(name: str) -> Callable[..., Any]:
     """An op's implementation; installed packages are asked only for what is not built in. Raises `KeyError`."""
-    return table.get(name) or installed("mks.reference")[name]
+    found = table.get(name) or brought(registry.REFERENCE, name)
+    if found is None:
+        raise KeyError(name)
+    return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 add, sub, mul, div, pow = jnp.add, jnp.subtract, jnp.multiply, jnp.divide, jnp.power
 max, min = jnp.maximum, jnp.minimum
@@ -15,8 +14,3 @@ sigmoid, silu, softplus = jax.nn.sigmoid, jax.nn.silu, jax.nn.softplus
 def f32(x: jax.Array) -> jax.Array:
     """`x`; the type of the name that receives it is what matters."""
     return x
-
-
-def mask(x: jax.Array, *, used: int) -> jax.Array:
-    """`x [..., n]` with -inf from index `used` on."""
-    return jnp.where(lax.broadcasted_iota(jnp.int32, x.shape, x.ndim - 1) < used, x, -jnp.inf)

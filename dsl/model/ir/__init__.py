@@ -7,6 +7,7 @@ Order of imports: `expressions`, `statements`, `declarations`.
 """
 
 from .declarations import (
+    DECODE,
     Alias,
     CheckpointTensor,
     Codec,
@@ -44,6 +45,7 @@ from .statements import (
 )
 
 __all__ = [
+    "DECODE",
     "Alias",
     "Assign",
     "Call",

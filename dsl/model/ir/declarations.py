@@ -136,9 +136,13 @@ class Taps:
     span: Span
 
 
+# The step without a name, which decodes tokens.
+DECODE = ""
+
+
 @frozen(repr=False)
 class Step:
-    """A named pass; `""` is the decode step, whose output is `logits`."""
+    """A named pass; `DECODE` is the one whose output is `logits`."""
 
     name: str
     block: str | None
@@ -164,3 +168,8 @@ class Model:
     parts: dict[str, Part]
     steps: dict[str, Step]
     span: Span
+
+    @property
+    def decode(self) -> Step:
+        """The step that decodes tokens; raises `KeyError` of a model that has none, as drafters have."""
+        return self.steps[DECODE]

@@ -13,11 +13,11 @@ from ...schedule.blocks import longest_tile
 from ...schedule.ir import Point, Prefetch, Reduce, Schedule
 from ...source import Span
 from .. import ir as p
+from ..ir.walk import walk
 from ..lower.attention import TILE_SLOTS, TILE_TOKENS
 from ..lower.lower import lower
 from ..lower.partials import columns_of
 from ..lower.passes import Lowered, lower_all
-from ..verify.buffers import placed
 from ..verify.prove import prove_all
 
 UNABLE = "E901"
@@ -122,9 +122,9 @@ def _loads(prefetch: Prefetch, point: Point, program: p.Program) -> bool:
     here = point.what.partition(".")[0]
     if parts.count(here) > 1 or {"part", "layer"} & set(parts):
         return False
-    return any(isinstance(op, p.CopyStart) and place == here and program.arrays[op.copy].kind == prefetch.kind
-               and prefetch.what in ("vectors", program.copies[op.copy].part)
-               for op, place in placed(program.body))  # fmt: skip
+    loads = (at.op for at in walk(program) if at.place == here and isinstance(at.op, p.CopyStart))
+    return any(program.arrays[op.copy].kind == prefetch.kind
+               and prefetch.what in ("vectors", program.copies[op.copy].part) for op in loads)  # fmt: skip
 
 
 def _unsaid(schedule: Schedule, ring: p.CacheRing) -> tuple[int, int]:
@@ -145,4 +145,4 @@ def _content(program: p.Program) -> tuple[object, ...]:
     """All but the schedule that it was made from; the order of entries counts, as that of a tape does."""
     held = (program.buffers, program.views, program.rings, program.products, program.copies, program.caches,
             program.exchanges, program.arrays, program.outputs)  # fmt: skip
-    return (*(list(each.items()) for each in held), program.body)
+    return (*(list(each.items()) for each in held), [phase.body for phase in program.phases])

@@ -54,8 +54,9 @@ def estimate(shares: Shares, counts: Traffic) -> Bill:
     add("collectives", sum(_message(r, shares, facts, tokens) for r in schedule.reduces), "two sets of slots", None)
     lines.sort(key=lambda line: -line.bytes)
     target = schedule.target
-    return Bill(tokens, tuple(lines), (), (), (), counts.held, int(target.vmem.value), int(target.smem.value),
-                int(target.hbm.value), estimated=True,
+    has = target.memory
+    return Bill(tokens, tuple(lines), (), (), (), counts.held, int(has.vmem.value), int(has.smem.value),
+                int(has.hbm.value), estimated=True,
                 consecutive=counts.of.consecutive)  # fmt: skip
 
 

@@ -13,9 +13,9 @@ from ...source import Span
 from ...targets.targets import padded_bytes
 from .. import ir as p
 from ..ir.scratch import collective, exchange_set, ring_bytes, rooms
+from ..ir.walk import walk
 from ..layout.tiling import ROW_BYTES
-from .spills import every, temporaries
-from .traffic import runs
+from .spills import temporaries
 
 TEMPORARIES = "compiler temporaries"
 # The bill is never below what the compiler uses, and at most so much above it.
@@ -94,12 +94,12 @@ class Bill:
 
 def bill(program: p.Program) -> Bill:
     """What one core's step holds."""
-    target = program.schedule.target
+    has = program.schedule.target.memory
     spilled = Line(TEMPORARIES, temporaries(program), "registers that do not hold all values: an upper estimate")
     vmem = [*_buffers(program), *_rings(program), *_exchanges(program), _columns(program), spilled]
     return Bill(program.rows, _sorted(vmem), _sorted(_passing(program)), _sorted(_smem(program)),
-                tuple(_semaphores(program)), _sorted(_hbm(program)), int(target.vmem.value), int(target.smem.value),
-                int(target.hbm.value), consecutive=program.consecutive)  # fmt: skip
+                tuple(_semaphores(program)), _sorted(_hbm(program)), int(has.vmem.value), int(has.smem.value),
+                int(has.hbm.value), consecutive=program.consecutive)  # fmt: skip
 
 
 def _sorted(lines: list[Line]) -> tuple[Line, ...]:
@@ -154,7 +154,7 @@ def _columns(program: p.Program) -> Line:
 
 def _passing(program: p.Program) -> list[Line]:
     found = []
-    for op, _ in runs(program):
+    for op in (each.op for each in walk(program)):
         if isinstance(op, p.Compute):
             for call, needs in rooms(op.node, program.shares, program.rows):
                 size = sum(padded_bytes(need.shape, need.dtype) for need in needs)
@@ -165,7 +165,7 @@ def _passing(program: p.Program) -> list[Line]:
 
 def _smem(program: p.Program) -> list[Line]:
     """Tables of scalars; lines of 128 words, and eight lines of a matrix."""
-    layers = next((op for op in program.body if isinstance(op, p.LayerLoop)), None)
+    layers = program.phase.loop
     count, places = (2, 1) if layers is None else (layers.stop - layers.start + 2, len(layers.choices))
     found = [Line("tokens, positions", 2 * _list(program.rows), f"2 x [{program.rows}]"),
              Line("table of layers", _up(count, 8) * _list(2 * places), f"[{count}, {2 * places}]")]  # fmt: skip
@@ -229,14 +229,14 @@ def _hbm(program: p.Program) -> list[Line]:
         found.append(Line(f"output {array.name}", size, f"{array.dtype} {list(array.shape)}"))
     logits = padded_bytes((program.rows, program.instance.length(_logits(program))), "f32")
     found.append(Line("logits of all cores", 2 * logits, "as they are put together"))
-    ops = sum(1 for _ in every(program.body))
+    ops = sum(1 for each in walk(program) if not isinstance(each.op, p.LayerSwitch))  # which is a branch
     code = ops * _OP[program.instance.working]
     found.append(Line("the compiled step", _STEP + code, f"{ops} ops, and XLA's temporaries: an upper estimate"))
     return found
 
 
 def _logits(program: p.Program) -> Poly:
-    return program.instance.model.steps[""].types["logits"].shape[0]
+    return program.phase.step.types["logits"].shape[0]
 
 
 def mib(size: int) -> str:

@@ -47,7 +47,8 @@ def _traffic(shares: Shares, of: Pass, weight_bytes: int, flops: float) -> Traff
     states, caches = _read_states(shares, of.sequences)
     read = tuple(line for line in (weights, experts, states, caches) if line.bytes)
     target = shares.schedule.target
-    by_bytes, by_flops = sum(x.bytes for x in read) / target.hbm_rate.value, flops / target.bf16_rate.value
+    by_bytes = sum(x.bytes for x in read) / target.memory.hbm_rate.value
+    by_flops = flops / target.compute.bf16_rate.value
     bound = "bytes" if by_bytes >= by_flops else "arithmetic"
     return Traffic(of, _held(shares, of.sequences), read, flops, max(by_bytes, by_flops), bound)
 

@@ -14,15 +14,16 @@ buffers are dead, which saves most with eight rows, as whole registers are writt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import reduce
 from math import prod
 
 from ...model import ir as m
-from ...model.expressions import walk
+from ...model.expressions import walk as nodes
 from ...records import frozen
+from ...targets.target import Spills
 from .. import ir as p
 from ..ir.scratch import rooms
+from ..ir.walk import Placed, tree, walk
 from ..lower.attention import ATTENDED
 
 REGISTER = 4096
@@ -35,55 +36,13 @@ _ONE_ROW = 0.3  # of what values of several rows spill
 _SEEN = 48  # registers of running softmaxes that are as bad as any number of them
 
 
-@frozen
-class Spills:
-    """Registers that a target spills: in any kernel; in a region, of a product of bf16 and f32.
-
-    `tile`, `heads` and `state` are for each register that a tile of the keys, what heads have seen of it, and the
-    states of all heads of the delta rule fill; `route` for each row that chooses experts; `value` for each register of
-    a statement's largest value above `kept`.
-    """
-
-    always: float
-    bf16: float
-    f32: float
-    tile: float
-    heads: float
-    state: float
-    route: float
-    value: float
-    kept: int
-
-
-# f32 on v7x: 19 kernels spilled at most 56 registers for a product in a region. It counts as two fifths more, as one of
-# 35 others was below with a quarter more.
-_BY_TARGET = {
-    "v5e": Spills(65, 10, 45, 0.3, 1.5, 1.2, 3, 1.6, 40),
-    "v5p": Spills(65, 10, 45, 0.3, 1.5, 1.2, 3, 1.6, 40),
-    "v6e": Spills(70, 50, 50, 0.3, 2.5, 1.2, 3, 1.9, 40),
-    "tpu7x": Spills(55, 55, 80, 0.2, 3.5, 1.4, 4, 1.6, 44),
-}
-
-
 def temporaries(program: p.Program) -> int:
     """Bytes, at least what the compiler takes."""
-    spills = _BY_TARGET[program.schedule.target.name]
-    products, values, others = _region(program.body, program, spills).path
-    computed = (op for op in every(program.body) if isinstance(op, p.Compute))
+    spills = program.schedule.target.spills
+    products, values, others = _region(tree(program), program, spills).path
+    computed = (each.op for each in walk(program) if isinstance(each.op, p.Compute))
     values = min(values, _LEVELS * max((_of_values(op, program, spills) for op in computed), default=0.0))
     return round(spills.always + products + values + others) * REGISTER
-
-
-def every(ops: tuple[p.Op, ...]) -> Iterator[p.Op]:
-    """All ops, those inside others too."""
-    for op in ops:
-        yield op
-        if isinstance(op, p.Repeat | p.Experts):
-            yield from every(op.body)
-        elif isinstance(op, p.LayerLoop):
-            for choice in op.choices:
-                for _, body in choice.bodies:
-                    yield from every(body)
 
 
 @frozen
@@ -111,12 +70,18 @@ class _Region:
                        max(self.state, other.state), max(self.inside, other.inside, key=sum))  # fmt: skip
 
 
-def _region(ops: tuple[p.Op, ...], program: p.Program, spills: Spills) -> _Region:
-    return reduce(_Region.beside, (_of(op, program, spills) for op in ops), _Region())
+def _region(ops: tuple[Placed, ...], program: p.Program, spills: Spills) -> _Region:
+    return reduce(_Region.beside, (_of(each, program, spills) for each in ops), _Region())
 
 
-def _of(op: p.Op, program: p.Program, spills: Spills) -> _Region:
-    match op:
+def _of(at: Placed, program: p.Program, spills: Spills) -> _Region:
+    """A part that every layer runs belongs to the loop's body; one of several is a branch, a region of its own."""
+    if isinstance(at.op, p.LayerSwitch) and program.unconditional(at.op):
+        return _region(at.inside, program, spills)
+    if at.bodies:
+        inner = (_Region(inside=_region(body, program, spills).path) for body in at.bodies)
+        return reduce(_Region.beside, inner, _Region())
+    match op := at.op:
         case p.Dot() | p.ExpertDot():
             return _Region(product=_of_product(op, program, spills))
         case p.Route():
@@ -129,19 +94,7 @@ def _of(op: p.Op, program: p.Program, spills: Spills) -> _Region:
             if program.rows == 1:
                 return _Region(value=value, state=state)
             return _Region(value=value, inside=(0.0, 0.0, state))  # a loop over rows
-        case p.Repeat() | p.Experts():
-            return _Region(inside=_region(op.body, program, spills).path)
-        case p.LayerLoop():
-            return _Region(inside=reduce(_Region.beside, _choices(op, program, spills), _Region()).path)
     return _Region()
-
-
-def _choices(op: p.LayerLoop, program: p.Program, spills: Spills) -> Iterator[_Region]:
-    """A part that every layer runs belongs to the loop's body; one of several is a branch."""
-    for choice in op.choices:
-        for _, body in choice.bodies:
-            found = _region(body, program, spills)
-            yield found if program.unconditional(choice) else _Region(inside=found.path)
 
 
 def _of_product(op: p.Dot | p.ExpertDot, program: p.Program, spills: Spills) -> float:
@@ -170,7 +123,7 @@ def _of_attention(op: p.Attend, program: p.Program, spills: Spills) -> float:
 def _of_values(op: p.Compute, program: p.Program, spills: Spills) -> float:
     """For the largest value that a statement makes."""
     found = 0
-    for node in walk(op.node):
+    for node in nodes(op.node):
         if not isinstance(node, m.Static | m.StateRef | m.Slice | m.WeightRef) and isinstance(node.type, m.Type):
             shape = (program.rows, *program.shares.shape(node.type.shape))
             found = max(found, prod(shape[:-2]) * _registers(*shape[-2:]) if len(shape) > 1 else 0)

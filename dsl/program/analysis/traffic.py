@@ -7,6 +7,7 @@ from math import prod
 from ...records import frozen
 from ...targets.targets import BYTES
 from .. import ir as p
+from ..ir.walk import walk
 from ..layout.tiling import ROW_BYTES
 from .routing_stats import alone, distinct, largest_group
 
@@ -76,7 +77,7 @@ def chosen_once(program: p.Program, bank: p.ExpertPool) -> float:
 def reads(program: p.Program) -> tuple[Moved, ...]:
     """What comes in: caches whole, as at a full context; padding has lines of its own."""
     made, arrays, banks = tapes(program).values(), program.arrays, program.banks.values()
-    looked_up = ((arrays[op.table], times) for op, times in runs(program) if isinstance(op, p.Lookup))
+    looked_up = ((arrays[at.op.table], at.trips) for at in walk(program) if isinstance(at.op, p.Lookup))
     caches = kept(arrays, "cache")
     unused = sum(_unused(program, array) for array in arrays.values() if array.kind == "cache")
     found = (
@@ -135,25 +136,8 @@ def _entry_width(program: p.Program, cache: str) -> int:
 
 def read_arrays(program: p.Program) -> frozenset[str]:
     """The arrays in HBM that a step reads, by name; latents of which expanded keys were made are not among them."""
-    found = {program.copies[op.copy].array for op, _ in runs(program) if isinstance(op, p.CopyStart)}
-    found |= {op.table for op, _ in runs(program) if isinstance(op, p.Lookup)}
+    ops = [at.op for at in walk(program)]
+    found = {program.copies[op.copy].array for op in ops if isinstance(op, p.CopyStart)}
+    found |= {op.table for op in ops if isinstance(op, p.Lookup)}
     found |= {bank.array for bank in program.banks.values()}
     return frozenset(found | {name for ring in program.caches.values() for name in ring.caches})
-
-
-def runs(program: p.Program) -> list[tuple[p.Op, int]]:
-    """Every op with how many times a step runs it."""
-    return _runs(program.body, 1, program)
-
-
-def _runs(ops: tuple[p.Op, ...], count: int, program: p.Program) -> list[tuple[p.Op, int]]:
-    found: list[tuple[p.Op, int]] = []
-    for op in ops:
-        found.append((op, count))
-        if isinstance(op, p.Repeat):
-            found += _runs(op.body, count * op.count, program)
-        elif isinstance(op, p.LayerLoop):
-            for choice in op.choices:
-                for part, body in choice.bodies:
-                    found += _runs(body, program.times(part), program)
-    return found

@@ -1,8 +1,9 @@
 """What a Program is: its resources, its ops, and the spec of what each op may touch.
 
-Out: `Program` and all that it is made of; `spec.OPS` says for each op which places it reads, writes and fills.
+Out: `Program` and all that it is made of; `walk.walk` gives each op with its place; `spec.OPS` says for each op which
+places it reads, writes and fills.
 
-Order of imports: `ops`, `resources`, `program`, `scratch`, `spec_access`, `spec_transfers`, `spec_arrays`,
+Order of imports: `ops`, `resources`, `program`, `walk`, `scratch`, `spec_access`, `spec_transfers`, `spec_arrays`,
 `spec_compute`, `spec`, `spec_resources`.
 """
 
@@ -35,6 +36,7 @@ from .ops import (
     Wait,
     rope_key,
 )
+from .phases import Phase, carried
 from .program import Program
 from .resources import (
     Array,
@@ -73,6 +75,7 @@ __all__ = [
     "LayerSwitch",
     "Lookup",
     "Op",
+    "Phase",
     "Piece",
     "Product",
     "Program",
@@ -89,5 +92,6 @@ __all__ = [
     "StoreWait",
     "View",
     "Wait",
+    "carried",
     "rope_key",
 ]

@@ -1,17 +1,19 @@
-"""The Program: what every core does in one step.
+"""The Program: what every core does in one call, phase after phase.
 
-All cores run the same Program on their shares; shapes are those of one core, with `rows` sequences decoded together.
+All cores run the same Program on their shares; shapes are those of one core.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from ...model import ir as m
-from ...model.facts import STEP
 from ...model.instance import Instance
 from ...records import frozen
 from ...schedule.ir import Pass, Schedule
 from ...schedule.shares import Shares
-from .ops import LayerSwitch, Op, RopeTables
+from .ops import LayerSwitch, RopeTables
+from .phases import Phase
 from .resources import Array, Buffer, CacheRing, Collective, Copy, ExpertPool, Product, Ring, View
 
 
@@ -19,20 +21,19 @@ def _is_small(value: float) -> bool:
     return value.is_integer() and abs(value) < 1 << 24  # as exact in f32
 
 
-@frozen(repr=False)
+@frozen(repr=False, slots=False)
 class Program:
     """Everything that the checks, the printer and the backends walk over.
 
-    With `consecutive` the rows are tokens of one sequence: a state's buffer begins with what it was before the first,
-    and caches have room for one sequence. `scalars` are the numbers of the model that depend on the layer, with their
-    values by layer.
+    `of` is the pass that it makes, in the order of its `phases`. `scalars` are the numbers of the model that depend on
+    the layer, with their values by layer.
     """
 
     schedule: Schedule
     instance: Instance
     shares: Shares
-    rows: int
-    consecutive: bool
+    of: Pass
+    phases: tuple[Phase, ...]
     buffers: dict[str, Buffer]
     views: dict[str, View]
     rings: dict[str, Ring]
@@ -45,7 +46,6 @@ class Program:
     scalars: dict[m.Static, tuple[float, ...]]
     arrays: dict[str, Array]
     outputs: dict[str, Array]
-    body: tuple[Op, ...]
 
     @property
     def whole_scalars(self) -> tuple[m.Static, ...]:
@@ -59,27 +59,48 @@ class Program:
         return tuple(static for static in self.scalars if static not in whole)
 
     @property
-    def of(self) -> Pass:
-        """The pass that it makes."""
-        return Pass(self.rows, self.consecutive)
+    def rows(self) -> int:
+        """Tokens that a call takes: of so many sequences, or `consecutive` ones of one."""
+        return self.of.tokens
 
     @property
-    def layer_parts(self) -> dict[int, tuple[str, ...]]:
-        """For each layer, its parts in order."""
-        return self.instance.layer_parts("")
+    def consecutive(self) -> bool:
+        """Whether a call's tokens are of one sequence."""
+        return self.of.consecutive
 
-    def layers_of(self, part: str) -> tuple[int, ...]:
-        """The layers that run a part."""
-        return self.instance.layers_of(part)
+    @property
+    def phase(self) -> Phase:
+        """The phase of a Program that has one only, as those that decode have."""
+        (found,) = self.phases
+        return found
+
+    @cached_property
+    def _phase_of(self) -> dict[str, Phase]:
+        return {place: phase for phase in self.phases for place in (*phase.layers, phase.place)}
+
+    @property
+    def places(self) -> frozenset[str]:
+        """The parts that run, and the steps themselves."""
+        return frozenset(self._phase_of)
+
+    def phase_of(self, place: str) -> Phase:
+        """The phase that runs a part, or whose step it is; raises `LookupError` for a place that none runs."""
+        return self._phase_of[place]
+
+    def layers_of(self, place: str) -> tuple[int, ...]:
+        """The layers that run a part; none for a step."""
+        phase = self._phase_of.get(place)
+        return () if phase is None else phase.layers.get(place, ())
 
     def times(self, place: str | None) -> int:
-        """How often a step runs a place: a part once for each of its layers, what belongs to the step itself once."""
-        return 1 if place in (None, "", STEP) else len(self.layers_of(place))
+        """How often a call runs a place: a part once for each of its layers, what belongs to a step itself once."""
+        steps = {phase.place for phase in self.phases}
+        return 1 if place in (None, "") or place in steps else len(self.layers_of(place))
 
     def always(self, choice: LayerSwitch) -> bool:
         """Whether every layer runs one of a choice's parts."""
         names = {name for name, _ in choice.bodies}
-        return all(names & set(parts) for parts in self.layer_parts.values())
+        return all(names & set(parts) for parts in self.phase_of(next(iter(names))).layer_parts.values())
 
     def unconditional(self, choice: LayerSwitch) -> bool:
         """Whether there is nothing to choose: one part, which every layer runs."""
@@ -87,13 +108,13 @@ class Program:
 
     def transfers(self, ring: str) -> list[tuple[str, int | None]]:
         """The products whose matrices pass through a ring, with their layers, in the order of use."""
-        loop = self.instance.layer_loop.get("")
         by_place: dict[str, list[str]] = {}
         for product in self.products.values():
             if product.ring == ring:
                 by_place.setdefault(product.place, []).append(product.name)
         found: list[tuple[str, int | None]] = []
-        if loop is not None:
-            for layer, parts in self.layer_parts.items():
+        for phase in self.phases:
+            for layer, parts in phase.layer_parts.items():
                 found += [(name, layer) for part in parts for name in by_place.get(part, ())]
-        return found + [(name, None) for name in by_place.get(STEP, ())]
+            found += [(name, None) for name in by_place.get(phase.place, ())]
+        return found

@@ -25,7 +25,8 @@ type Made = tuple[tuple[int, ...], str]
 def _state(array: p.Array, program: p.Program) -> Made:
     state = program.instance.model.states[array.name.removeprefix("state ")]
     shape = program.shares.shape(state.type.shape)
-    return (program.times(state.part), program.rows, *shape), program.instance.dtype(state.type)
+    rows = program.phase_of(state.part or STEP).rows
+    return (program.times(state.part), rows, *shape), program.instance.dtype(state.type)
 
 
 def _ring_of(name: str, program: p.Program) -> p.CacheRing:
@@ -40,15 +41,14 @@ def _held_cache(array: p.Array, program: p.Program) -> Made:
     """Whole tiles of all positions; consecutive tokens share one row."""
     ring = _ring_of(array.name, program)
     heads, width, dtype = cached(array.name, ring, program)
-    rows = 1 if program.consecutive else program.rows
-    return (program.times(ring.part), rows, heads, ring.tiles * ring.tile, width), dtype
+    return (program.times(ring.part), program.of.sequences, heads, ring.tiles * ring.tile, width), dtype
 
 
 def _entry(array: p.Array, program: p.Program) -> Made:
     name = array.name.removeprefix("entry ")
     ring = _ring_of(name, program)
     heads, width, dtype = cached(name, ring, program)
-    return (program.times(ring.part), program.rows, heads, width), dtype
+    return (program.times(ring.part), program.phase_of(ring.part).rows, heads, width), dtype
 
 
 def _vectors(array: p.Array, program: p.Program) -> Made:
@@ -79,9 +79,10 @@ def _bank_array(array: p.Array, program: p.Program) -> Made:
 
 
 def _logits(array: p.Array, program: p.Program) -> Made:
-    share = program.shares.length(program.instance.model.steps[""].types["logits"].shape[0])
+    phase = program.phase_of(STEP)
+    share = program.shares.length(phase.step.types["logits"].shape[0])
     held = program.buffers[program.views["logits"].buffer]
-    return (program.rows, max(share, held.shape[-1])), "f32"
+    return (phase.rows, max(share, held.shape[-1])), "f32"
 
 
 def _trace(array: p.Array, program: p.Program) -> Made:

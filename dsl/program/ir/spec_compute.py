@@ -16,7 +16,7 @@ from .spec_transfers import tiles
 
 def dot(op: p.Dot, place: str, program: p.Program) -> Iterator[Access]:
     made = program.products[op.product]
-    run, rows, tiling = made.tiling.runs[op.run], program.rows, made.tiling
+    run, rows, tiling = made.tiling.runs[op.run], program.phase_of(place).rows, made.tiling
     blocks = run.count * run.blocks
     if made.piece:
         heads = sum(each.count * each.blocks for each in tiling.runs)
@@ -32,7 +32,7 @@ def compute(op: p.Compute, place: str, program: p.Program) -> Iterator[Access]:
     by_head = isinstance(op.node, m.Call) and op.node.op == "view_by_head"
     for name in op.outputs:
         own = by_head or name in program.copies or name not in program.buffers
-        yield writes(name, None if own else (program.rows, *program.buffers[name].shape[1:]))
+        yield writes(name, None if own else (program.phase_of(place).rows, *program.buffers[name].shape[1:]))
 
 
 def _elements(index: m.Static, guard: m.Static | None, place: str, program: p.Program) -> range:
@@ -53,12 +53,12 @@ def put(op: p.Put, place: str, program: p.Program) -> Iterator[Access]:
     written, (count, *shape) = _elements(op.index, op.guard, place, program), program.shares.shape(state.type.shape)
     if written.stop > count:
         raise Wrong(f"`{place}` writes the elements {written.start} .. {written.stop} of {count} of `{op.buffer}`")
-    yield writes(op.buffer, (count, program.rows, *shape), program.instance.dtype(state.type))
+    yield writes(op.buffer, (count, program.phase_of(place).rows, *shape), program.instance.dtype(state.type))
 
 
 def send(op: p.Send, place: str, program: p.Program) -> Iterator[Access]:
     made = program.exchanges[op.exchange]
-    rows, ways = program.rows, program.schedule.ways(made.axes)
+    rows, ways = program.phase_of(place).rows, program.schedule.ways(made.axes)
     if made.kind == "merge":
         heads, width = program.buffers[made.result].shape[1:]
         yield reads(made.value, (rows, ways * heads, width + LANES), "f32")
@@ -70,7 +70,7 @@ def send(op: p.Send, place: str, program: p.Program) -> Iterator[Access]:
 
 def receive(op: p.Receive, place: str, program: p.Program) -> Iterator[Access]:
     made = program.exchanges[op.exchange]
-    rows, ways = program.rows, program.schedule.ways(made.axes)
+    rows, ways = program.phase_of(place).rows, program.schedule.ways(made.axes)
     if made.kind == "gather":
         for piece in made.pieces:
             if piece.start < 0 or piece.start + piece.width > made.width:
@@ -106,7 +106,7 @@ def width_of(view: p.View, held: p.Buffer) -> int:
 
 def attend(op: p.Attend, place: str, program: p.Program) -> Iterator[Access]:
     """Queries and results of latent attention are of all cores' heads where positions are shared out."""
-    ring, shares, rows = program.caches[op.ring], program.shares, program.rows
+    ring, shares, rows = program.caches[op.ring], program.shares, program.phase_of(place).rows
     working, call = program.instance.working, op.call
     heads, width = shares.shape(call.args[0].type.shape)
     if len(op.queries) == 1:
@@ -126,7 +126,8 @@ def attend(op: p.Attend, place: str, program: p.Program) -> Iterator[Access]:
 def turns(op: p.RopeTables, place: str, program: p.Program) -> Iterator[Access]:
     width = op.call.option("width")
     lanes = turned(op.channels, op.channels if width is None else int(program.instance.number(width)))
-    yield from (writes(name, (program.rows, lanes), "f32") for name in (op.cos, op.sin))
+    rows = program.phase_of(place).rows
+    yield from (writes(name, (rows, lanes), "f32") for name in (op.cos, op.sin))
 
 
 def route(op: p.Route, place: str, program: p.Program) -> Iterator[Access]:
@@ -137,17 +138,19 @@ def route(op: p.Route, place: str, program: p.Program) -> Iterator[Access]:
     scores = op.call.args[0]
     if not isinstance(scores, m.Local) or scores.name != op.scores:
         raise Wrong(f"`{op.scores}` are no operand of the op's own `route`")
-    yield reads(op.scores, (program.rows, experts), "f32")
+    rows = program.phase_of(place).rows
+    yield reads(op.scores, (rows, experts), "f32")
     yield from expression(op.call.args[1], place, program)
-    yield writes(op.weights, (program.rows, experts), "f32")
+    yield writes(op.weights, (rows, experts), "f32")
 
 
 def expert_dot(op: p.ExpertDot, place: str, program: p.Program) -> Iterator[Access]:
     bank = program.banks[op.bank]
     tiling = bank.layout.products[op.product].tiling
     yield reads(bank.name, (range(bank.slots), bank.layout.rows, WIDTH), "int32")
-    yield reads(op.operand, (program.rows, tiling.inputs), program.instance.working)
-    yield writes(op.result, (program.rows, tiling.outputs), "f32")
+    rows = program.phase_of(place).rows
+    yield reads(op.operand, (rows, tiling.inputs), program.instance.working)
+    yield writes(op.result, (rows, tiling.outputs), "f32")
 
 
 def experts(op: p.Experts, place: str, program: p.Program) -> Iterator[Access]:
@@ -159,14 +162,16 @@ def experts(op: p.Experts, place: str, program: p.Program) -> Iterator[Access]:
 
 
 def greedy(op: p.Argmax, place: str, program: p.Program) -> Iterator[Access]:
-    share = program.shares.length(program.instance.model.steps[""].types[op.logits].shape[0])
-    cut = share != program.instance.length(program.instance.model.steps[""].types[op.logits].shape[0])
+    phase = program.phase_of(place)
+    axis = phase.step.types[op.logits].shape[0]
+    share = program.shares.length(axis)
+    cut = share != program.instance.length(axis)
     if op.share != share or (cut and op.exchange is None):
         raise Wrong(f"the ids are chosen among {op.share} logits of a core, which has {share}")
     made = None if op.exchange is None else program.exchanges[op.exchange]
     if made is not None and (made.kind, made.value) != ("argmax", op.logits):
         raise Wrong(f"`{made.name}` is a {made.kind} of `{made.value}`; the ids are chosen by `{op.logits}`")
-    yield reads(program.views[op.logits].buffer, (program.rows, range(share)), "f32")
+    yield reads(program.views[op.logits].buffer, (phase.rows, range(share)), "f32")
 
 
 def expression(node: m.Node, place: str, program: p.Program) -> Iterator[Access]:

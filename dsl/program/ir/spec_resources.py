@@ -104,7 +104,9 @@ def _product(made: p.Product, program: p.Program) -> Iterator[Claim]:
     yield Claim(made.name, "its rows of weights", made.widths, widths)
     yield Claim(made.name, "its tiles", made.tiling, wanted)
     for name, columns in ((made.operand, wanted.inputs), (made.result, wanted.outputs)):
-        yield Claim(name, "its shape", program.buffers[name].shape, (*heads, program.rows, columns))
+        yield Claim(
+            name, "its shape", program.buffers[name].shape, (*heads, program.phase_of(made.place).rows, columns)
+        )
 
 
 def _of_heads(made: p.Product, program: p.Program) -> tuple[Tiling, tuple[int, ...], tuple[int, ...]]:
@@ -163,7 +165,12 @@ def _bank(bank: p.ExpertPool, program: p.Program) -> Iterator[Claim]:
     yield Claim(bank.name, "the axes over which experts lie", bank.axes, shares.over(experts))
     all_ = count * schedule.ways(bank.axes) >= program.instance.length(experts)
     yield Claim(bank.name, "all experts on some core", all_, True)
-    yield Claim(bank.name, "room for those that may be chosen", bank.most, min(count, program.rows * bank.top))
+    yield Claim(
+        bank.name,
+        "room for those that may be chosen",
+        bank.most,
+        min(count, program.phase_of(bank.part).rows * bank.top),
+    )
     yield Claim(bank.name, "its part", {weight.part for each in declared for weight in each}, {bank.part})
     room = 1 <= bank.slots <= program.buffers[bank.name].shape[0]
     yield Claim(bank.name, f"room for {bank.slots} slots", room, True)

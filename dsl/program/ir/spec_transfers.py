@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...model.facts import STEP
 from .. import ir as p
 from ..layout.lanes import padded, whole_lanes
 from ..layout.tiling import WIDTH
@@ -25,7 +26,7 @@ def entry(copy: p.Copy, program: p.Program) -> tuple[Extents, Extents, str]:
     """
     array = program.arrays.get(copy.array) or program.outputs[copy.name]
     shape = array.shape[1:]
-    before = program.consecutive and array.kind == "state"
+    before = array.kind == "state" and program.phase_of(copy.part or STEP).consecutive
     return shape, (shape[0] + before, *shape[1:]), array.dtype
 
 
@@ -64,7 +65,7 @@ def lookup(op: p.Lookup, place: str, program: p.Program) -> Iterator[Access]:
     if (op.share is None) != (rows == program.instance.length(table.shape[0])):
         raise Wrong(f"`{op.table}` has {rows} rows of {program.instance.length(table.shape[0])} on a core")
     yield Access(How.LEAVE, Where.ARRAY, op.table, (rows, 1, words), "int32")
-    yield writes(op.buffer, (program.rows, 1, words), "int32")
+    yield writes(op.buffer, (program.phase_of(place).rows, 1, words), "int32")
 
 
 def cached(name: str, ring: p.CacheRing, program: p.Program) -> tuple[int, int, str]:
@@ -85,7 +86,7 @@ def cached(name: str, ring: p.CacheRing, program: p.Program) -> tuple[int, int, 
 def tiles(ring: p.CacheRing, program: p.Program) -> Iterator[tuple[str, str, Extents, Extents, str]]:
     for name, buffer in zip(ring.caches, ring.buffers, strict=True):
         heads, width, dtype = cached(name, ring, program)
-        rows = 1 if program.consecutive else program.rows
+        rows = program.of.sequences
         held = (program.times(ring.part), rows, heads, range(ring.tiles * ring.tile), width)
         yield name, buffer, held, (range(ring.slots), heads, ring.tile, width), dtype
 

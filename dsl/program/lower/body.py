@@ -166,6 +166,9 @@ def split(node: Node, frame: Frame) -> ShardedValue:
 def _call(node: m.Call, frame: Frame) -> ShardedValue:
     op = registry.find(node.op)
     assert op is not None
+    if not registry.has_kernel(node.op):
+        raise cannot(f"`{node.op}`, for which no package has a kernel", node.span,
+                     f"the entry-point group `{registry.PALLAS}` brings one")  # fmt: skip
     if op.caches or node.op in ("route", "index"):
         raise cannot(f"`{node.op}`", node.span)
     if frame.build.shares.columns.normed(node, frame.place):

@@ -34,6 +34,7 @@ class Build:
     schedule: Schedule
     shares: Shares
     facts: Facts
+    step: m.Step
     rows: int
     plain: frozenset[str] = frozenset()
     consecutive: bool = False
@@ -72,19 +73,18 @@ class Build:
         return name
 
     @property
-    def carried(self) -> set[str]:
+    def carried(self) -> frozenset[str]:
         """The names that the step sets before its loop over the layers; none where there is no loop."""
-        found: set[str] = set()
-        for statement in self.schedule.model.steps[""].body:
-            if isinstance(statement, m.Loop):
-                return found
-            if isinstance(statement, m.Assign):
-                found.update(statement.names)
-        return set()
+        return p.carried(self.step)
+
+    @property
+    def layer_parts(self) -> dict[int, tuple[str, ...]]:
+        """For each layer of the step, its parts in order."""
+        return self.shares.instance.layer_parts(self.step.name)
 
     def layers_of(self, part: str) -> tuple[int, ...]:
-        """The layers that run a part in the decode step."""
-        return self.shares.instance.layers_of(part)
+        """The layers that run a part in the step."""
+        return tuple(layer for layer, parts in self.layer_parts.items() if part in parts)
 
 
 def groups(build: Build, place: str) -> dict[str, tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...model import ir as m
 from ...model.facts import STEP
 from ...model.instance import Instance
-from ...schedule.ir import Schedule
+from ...schedule.ir import Pass, Schedule
 from ...schedule.shares import Shares
 from .. import ir as p
 from .body import lower_body
@@ -26,10 +26,10 @@ def lower(schedule: Schedule, instance: Instance, rows: int, plain: frozenset[st
     schedule and the instance, where they are there already.
     """
     shares = shares or Shares(schedule, instance)
-    build = Build(schedule, shares, shares.facts, rows, plain, consecutive)
-    step = instance.model.steps.get("")
+    step = instance.model.steps.get(m.DECODE)
     if step is None:
         raise cannot("a model without a decode step", instance.model.span)
+    build = Build(schedule, shares, shares.facts, step, rows, plain, consecutive)
     parts = {part: _part(build, part) for part in instance.model.parts if build.layers_of(part)}
     before, loop, after = _around(step)
     vectors(build, STEP)
@@ -48,15 +48,16 @@ def lower(schedule: Schedule, instance: Instance, rows: int, plain: frozenset[st
     body += starts
     body += _plain(first)
     if loop is not None and choices:
-        layers = instance.layer_parts("")
+        layers = instance.layer_parts(step.name)
         placed = tuple(p.LayerSwitch(i, tuple((name, tuple(_plain(parts[name]))) for name in names))
                        for i, names in enumerate(choices))  # fmt: skip
         body.append(p.LayerLoop(min(layers), max(layers) + 1, placed))
     body += _plain(last)
     body += end
-    return p.Program(schedule, instance, shares, rows, consecutive, build.buffers, build.views, build.rings,
-                     build.products, build.copies, build.caches, build.banks, build.exchanges, build.turns,
-                     build.scalars, build.arrays, build.outputs, tuple(body))  # fmt: skip
+    phase = p.Phase(step, rows, consecutive, instance.layer_parts(step.name), tuple(body))
+    return p.Program(schedule, instance, shares, Pass(rows, consecutive), (phase,), build.buffers, build.views,
+                     build.rings, build.products, build.copies, build.caches, build.banks, build.exchanges, build.turns,
+                     build.scalars, build.arrays, build.outputs)  # fmt: skip
 
 
 def _part(build: Build, part: str) -> Ops:

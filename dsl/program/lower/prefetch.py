@@ -8,6 +8,7 @@ from ...diagnostics import Diagnostic, Label, MksError
 from ...records import define, frozen
 from ...schedule.ir import Point, Prefetch
 from .. import ir as p
+from ..ir.walk import children
 from .build import DIRECT, Build, cannot
 from .frame import Mark, Ops
 
@@ -100,8 +101,8 @@ def _within(said: Prefetch, part: str, start: p.Op, points: _Points) -> None:
 
 def _uses(op: p.Op | Mark, start: p.Op) -> bool:
     """Whether an op takes what a start brings."""
-    if isinstance(op, p.Repeat):
-        return any(_uses(inner, start) for inner in op.body)
+    if not isinstance(op, Mark) and any(_uses(inner, start) for body in children(op) for inner in body.ops):
+        return True
     return isinstance(op, p.Attend | p.Wait) and isinstance(start, p.StartTiles | p.Start) and op.ring == start.ring
 
 
@@ -173,7 +174,7 @@ def _mark(point: Point) -> tuple[str, Mark]:
 
 def _always(place: _Place, part: str, points: _Points) -> bool:
     """Whether one of the place's parts runs in the layer of, or before, every run of a part."""
-    layers = points.build.shares.instance.layer_parts("")
+    layers = points.build.layer_parts
     wanted = {layer - 1 if place.ahead else layer for layer in points.build.layers_of(part)}
     run = {layer for name in place.marks for layer in points.build.layers_of(name)}
     return not (wanted & layers.keys()) - run

@@ -12,8 +12,9 @@ from ...model.facts import same_operand
 from ...source import Span
 from ...targets.targets import padded_bytes
 from .. import ir as p
-from ..analysis.traffic import Moved, own_bytes, reads, runs, tapes, writes
+from ..analysis.traffic import Moved, own_bytes, reads, tapes, writes
 from ..ir.scratch import collective, exchange_set, ring_bytes
+from ..ir.walk import walk
 from ..layout.collective_plan import BufferNeed
 from ..layout.tiling import ROW_BYTES
 from ..lower.attention import ATTENDED
@@ -50,7 +51,10 @@ def record(program: p.Program) -> dict[str, Any]:
         "collectives": collectives(program),
         "arrays": plain(tuple(program.arrays.values())),
         "outputs": plain(tuple(program.outputs.values())),
-        "ops": plain(program.body),
+        "phases": [
+            {"name": phase.name, "rows": phase.rows, "consecutive": phase.consecutive, "ops": plain(phase.body)}
+            for phase in program.phases
+        ],
     }
 
 
@@ -89,7 +93,8 @@ def _apart(program: p.Program) -> list[str]:
 
 def collectives(program: p.Program) -> list[dict[str, Any]]:
     """What each sends, and how often a step does; `buffers` are shared by all of one shape, listed with the first."""
-    times = {op.exchange: count for op, count in runs(program) if isinstance(op, p.Receive | p.Argmax) and op.exchange}
+    ends = ((at.op, at.trips) for at in walk(program))
+    times = {op.exchange: trips for op, trips in ends if isinstance(op, p.Receive | p.Argmax) and op.exchange}
     listed: set[str] = set()
     found = []
     for exchange in program.exchanges.values():

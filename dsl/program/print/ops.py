@@ -8,6 +8,7 @@ from typing import Any
 
 from ...records import frozen
 from .. import ir as p
+from ..ir.walk import children
 from ..layout.tiling import ROW_BYTES
 from .json import kind, line, plain, source
 
@@ -32,16 +33,12 @@ def happens(ops: tuple[p.Op, ...], width: int) -> list[str]:
 def _ops(ops: tuple[p.Op, ...], depth: int, width: int) -> list[str]:
     found: list[str] = []
     for op in ops:
-        if isinstance(op, p.Repeat):
-            found += [*_line(_Said("repeat", f"{op.count} times"), depth, width), *_ops(op.body, depth + 1, width)]
-        elif isinstance(op, p.LayerLoop):
-            found += _line(_Said("layers", f"{op.start} .. {op.stop}"), depth, width)
-            for choice in op.choices:
-                for part, body in choice.bodies:
-                    found += _line(_Said("part", part, _where(choice, part)), depth + 1, width)
-                    found += _ops(body, depth + 2, width)
-        else:
-            found += _line(_SAY.get(type(op), _any)(op), depth, width)
+        said = [] if isinstance(op, p.LayerSwitch) else [_SAY.get(type(op), _any)(op)]
+        found += [line for each in said for line in _line(each, depth, width)]
+        for body in children(op):
+            if isinstance(op, p.LayerSwitch) and body.place is not None:
+                found += _line(_Said("part", body.place, _where(op, body.place)), depth, width)
+            found += _ops(body.ops, depth + 1, width)
     return found
 
 
@@ -92,7 +89,7 @@ def _lookup(op: p.Lookup) -> _Said:
 
 def _any(op: Any) -> _Said:
     """An op that has no words of its own: its fields."""
-    said = {key: value for key, value in plain(op).items() if key not in ("op", "line")}
+    said = {key: value for key, value in plain(op).items() if key not in ("op", "line", "body")}
     name = str(said.pop(next(iter(said)))) if said else ""
     at = line(op.span) if hasattr(op, "span") else None
     return _Said(kind(op).replace("_", " "), name, ", ".join(f"{key} = {value}" for key, value in said.items()), at)
@@ -118,4 +115,6 @@ _SAY: dict[type, Callable[[Any], _Said]] = {
     p.Fetch: lambda op: _Said("fetch", op.bank, f"of the chosen, from {op.first + 1} to {op.stop}"),
     p.Emit: lambda op: _Said("emit", op.output, f"from {op.buffer}" if op.buffer != op.output else ""),
     p.Argmax: _greedy,
+    p.Repeat: lambda op: _Said("repeat", f"{op.count} times"),
+    p.LayerLoop: lambda op: _Said("layers", f"{op.start} .. {op.stop}"),
 }

@@ -31,8 +31,9 @@ def words(program: p.Program) -> str:
         "collectives": _collectives(program),
         "copies: an array in HBM, an entry for each layer, and its buffer": _copies(program),
         "caches: tiles of positions": _caches(program),
-        "what happens, with the lines of the text": happens(program.body, WIDTH - 2),
     }
+    for phase in program.phases:
+        sections[f"what happens in {phase.name}, with the lines of the text"] = happens(phase.body, WIDTH - 2)
     for title, found in sections.items():
         if found:
             lines += ["", title, *(f"  {line}".rstrip() for line in found)]
@@ -68,7 +69,7 @@ def _numerics(program: p.Program) -> list[str]:
 
 def _moved(program: p.Program, lines: tuple[Moved, ...]) -> list[str]:
     total = sum(line.bytes for line in lines)
-    rate = program.schedule.target.hbm_rate.value
+    rate = program.schedule.target.memory.hbm_rate.value
     rows = [(x.name, number(x.bytes), f"{100 * x.bytes / total:.2f} %") for x in lines]
     least = f"{total / rate * 1e3:.3f} ms at {rate / 1e12:.3g} TB/s, predicted"
     return [*table([*rows, ("total", number(total), least)], right=(1,))]

@@ -6,25 +6,9 @@ from collections.abc import Iterator
 
 from ...model.facts import STEP
 from .. import ir as p
+from ..ir.walk import Placed, walk
 from .paths import Automaton, Fault, Moment, Parts
-from .reach import Placed, Touched
-
-
-def placed(ops: tuple[p.Op, ...], place: str = STEP) -> Iterator[Placed]:
-    """All ops with their places, those of repetitions and layers too."""
-    for op in ops:
-        match op:
-            case p.Repeat():
-                yield from placed(op.body, place)
-            case p.LayerLoop():
-                for choice in op.choices:
-                    for name, body in choice.bodies:
-                        yield from placed(body, name)
-            case p.Experts():
-                yield from placed(op.body, place)
-                yield op, place
-            case _:
-                yield op, place
+from .reach import Touched
 
 
 def values_machine(program: p.Program, touched: Touched) -> Automaton[frozenset[str]]:
@@ -32,11 +16,11 @@ def values_machine(program: p.Program, touched: Touched) -> Automaton[frozenset[
     moved = {copy.buffer for copy in program.copies.values()} | set(program.banks)
     moved |= {name for cache in program.caches.values() for name in cache.buffers}
     # Of what is written element by element, a reader knows which are there.
-    moved |= {op.buffer for op, _ in placed(program.body) if isinstance(op, p.Put)}
+    moved |= {at.op.buffer for at in walk(program) if isinstance(at.op, p.Put)}
     of_parts = frozenset(b.name for b in program.buffers.values() if b.place not in ("", STEP))
 
     def step(state: frozenset[str], op: p.Op, at: Moment) -> frozenset[str]:
-        found = touched[id(op), at.place]
+        found = touched[at.path]
         for name in (*found.reads, *found.updates):
             if name not in state and name not in moved:
                 raise Fault("E227", f"`{name}` is read before it is computed", op, name)
@@ -52,7 +36,7 @@ def values_machine(program: p.Program, touched: Touched) -> Automaton[frozenset[
     return Automaton(frozenset(), step, turn)
 
 
-def shared(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator[Fault]:
+def shared(program: p.Program, ops: tuple[Placed, ...], touched: Touched) -> Iterator[Fault]:
     """Buffers that hold more than one thing: which of them a reader finds would depend on the order."""
     holds: dict[str, dict[object, tuple[p.Op | None, str]]] = {}
     for copy in program.copies.values():
@@ -63,9 +47,9 @@ def shared(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator[
     for bank in program.banks.values():
         holds.setdefault(bank.name, {})["experts", bank.name] = None, bank.part
     names = _named(program)
-    for each, place in ops:
-        for i, name in enumerate(touched[id(each), place].writes):
-            holds.setdefault(name, {}).setdefault(_thing(each, i, place, program, names), (each, place))
+    for at in ops:
+        for i, name in enumerate(touched[at.path].writes):
+            holds.setdefault(name, {}).setdefault(_thing(at, i, program, names), (at.op, at.place))
     for name, things in holds.items():
         if len(things) > 1:
             (_, place), (op, other) = list(things.values())[:2]
@@ -76,13 +60,16 @@ def shared(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator[
 
 def _named(program: p.Program) -> dict[tuple[str, object], tuple[str, ...]]:
     """What each statement sets, by its place and span."""
-    carried = set(program.instance.model.steps[""].types)
     found: dict[tuple[str, object], tuple[str, ...]] = {}
+    model = program.instance.model
     for place, body in program.shares.facts.bodies.items():
+        if place not in program.places:
+            continue
+        step = program.phase_of(place).step
         for statement in body:
             names = statement.names if hasattr(statement, "names") else (f"entry {statement.state}",)
-            own = place == STEP or not hasattr(statement, "names")
-            found[place, statement.span] = tuple(n if own or n in carried else f"{place}.{n}" for n in names)
+            own = place not in model.parts or not hasattr(statement, "names")
+            found[place, statement.span] = tuple(n if own or n in step.types else f"{place}.{n}" for n in names)
     for ring in program.caches.values():
         if ring.expanded is not None:
             (call,) = program.shares.facts.latent_attention(ring.part)
@@ -90,16 +77,15 @@ def _named(program: p.Program) -> dict[tuple[str, object], tuple[str, ...]]:
     return found
 
 
-def _thing(op: p.Op, number: int, place: str, program: p.Program,
-           names: dict[tuple[str, object], tuple[str, ...]]) -> object:  # fmt: skip
+def _thing(at: Placed, number: int, program: p.Program, names: dict[tuple[str, object], tuple[str, ...]]) -> object:
     """What an op puts into the buffer that it writes."""
-    match op:
+    match op := at.op:
         case p.Compute() | p.Put():
-            said = names.get((place, op.span))
+            said = names.get((at.place, op.span))
             if isinstance(op, p.Compute) and _is_trace(program, op.outputs[number]):
                 return "copy", op.outputs[number]
             if said is None or number >= len(said):
-                return "made", id(op), number
+                return "made", at.path, number
             return ("copy" if said[number] in program.copies else "value"), said[number]
         case p.Dot():
             return "product", op.product
@@ -107,7 +93,7 @@ def _thing(op: p.Op, number: int, place: str, program: p.Program,
             return "exchange", op.exchange
         case p.Lookup():
             return "table", op.table
-    return "made", id(op), number
+    return "made", at.path, number
 
 
 def _is_trace(program: p.Program, buffer: str) -> bool:

@@ -27,7 +27,7 @@ from .terms import Term
 
 @define
 class Computed(Flow):
-    """Ops in order. `said` is the definition.
+    """Ops in order, `at` the one at hand. `said` is the definition.
 
     `content` is what buffers hold, `saved` and `emitted` what has left, by output.
     """
@@ -35,6 +35,7 @@ class Computed(Flow):
     said: Defined
     content: dict[str, Content]
     makes: Mapping[type, Callable[[Computed, Any], None]]
+    at: p.Op | None = None
     saved: dict[str, Held] = field(factory=dict)
     emitted: dict[str, Held] = field(factory=dict)
     sent: dict[str, tuple[Content, Content]] = field(factory=dict)
@@ -43,14 +44,10 @@ class Computed(Flow):
     reached: dict[str, int] = field(factory=dict)
     greedy: list[Term] = field(factory=list)
 
-    def run(self, ops: tuple[p.Op, ...], at: list[p.Op]) -> None:
-        """Op after op; `at` ends with the one at hand. Raises `Wrong`."""
+    def run(self, ops: tuple[p.Op, ...]) -> None:
+        """Op after op. Raises `Wrong`."""
         for op in ops:
-            at.append(op)
-            if isinstance(op, p.Repeat):
-                for _ in range(min(op.count, 2)):
-                    self.run(op.body, at)
-                continue
+            self.at = op
             rule = self.makes.get(type(op))
             if rule is None:
                 raise Wrong(f"no meaning is known of the op {type(op).__name__}: it has no row in `computed_ops.MAKES`")
@@ -165,8 +162,9 @@ class Computed(Flow):
         view = self.program.views.get(full)
         if view is None or (view.buffer, view.start, view.shape) != (full, 0, shape):
             raise Wrong(f"`{full}` is {list(shape)}, and lies elsewhere than in all of its own buffer")
-        if buffer.shape != (self.program.rows, *shape):
-            raise Wrong(f"`{full}` is {[self.program.rows, *shape]}, its buffer {list(buffer.shape)}")
+        rows = self.program.phase_of(self.place).rows
+        if buffer.shape != (rows, *shape):
+            raise Wrong(f"`{full}` is {[rows, *shape]}, its buffer {list(buffer.shape)}")
         before = old[0].held.term if old is not None else earlier(self, full)
         term = named(self.terms, full, held.term, before, guard_of(self, guard), buffer.dtype)
         wanted, at = self.said.values[full], self.reached.get(full, 0)

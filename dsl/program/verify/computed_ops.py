@@ -1,4 +1,4 @@
-"""What each op of a Program makes of what it reads: `MAKES` has a row for each; any other is refused."""
+"""What each op of a part makes of what it reads: `MAKES` has a row for each; any other is refused."""
 
 from __future__ import annotations
 
@@ -160,7 +160,8 @@ def _expert_dot(flow: Computed, op: p.ExpertDot) -> None:
 def _experts(flow: Computed, op: p.Experts) -> None:
     """A core adds up its own experts, of each perhaps a share."""
     bank = flow.program.banks[op.bank]
-    flow.run(op.body, [])
+    flow.run(op.body)
+    flow.at = op
     value, routes = flow.region(op.value, 0, None, op.value), flow.region(bank.routes, 0, None, bank.routes)
     if flow.routed.get(op.bank) != routes.term:
         raise Wrong(f"`{op.bank}` are weighted by other routes than they were chosen by")
@@ -168,6 +169,12 @@ def _experts(flow: Computed, op: p.Experts) -> None:
         raise Wrong(f"`{op.bank}` add up some columns of a value")
     found = flow.terms.atom("experts", routes.term, value.term)
     flow.hold(op.result, Held(found, value.over | frozenset(bank.axes)))
+
+
+def _repeat(flow: Computed, op: p.Repeat) -> None:
+    """The second time finds what the first has left, as any other does."""
+    for _ in range(min(op.count, 2)):
+        flow.run(op.body)
 
 
 def _emit(flow: Computed, op: p.Emit) -> None:
@@ -191,5 +198,5 @@ MAKES: dict[type, Callable[[Computed, Any], None]] = {
     p.RopeTables: _turns, p.Route: _route, p.ExpertDot: _expert_dot, p.Experts: _experts, p.Emit: _emit,
     p.Argmax: _greedy, p.Send: computed_collectives.send, p.Receive: computed_collectives.receive, p.Attend: attend,
     p.Barrier: _nothing, p.Start: _nothing, p.Wait: _nothing, p.CopyStart: _nothing, p.StoreWait: _nothing,
-    p.StartTiles: _nothing, p.Fetch: _nothing,
+    p.StartTiles: _nothing, p.Fetch: _nothing, p.Repeat: _repeat,
 }  # fmt: skip

@@ -39,7 +39,7 @@ class Copies:
 
 
 def copies_machine(program: p.Program, buffer: str, touched: Touched) -> Automaton[Copies]:
-    """`touched` are all ops' buffers, by the op's identity and place."""
+    """`touched` are all ops' buffers, by the op's path."""
     own = {copy.name: copy for copy in program.copies.values() if copy.buffer == buffer}
     held = program.copies.get(buffer)  # readers name the buffer
     room = program.buffers[buffer].shape[0]
@@ -140,7 +140,7 @@ def copies_machine(program: p.Program, buffer: str, touched: Touched) -> Automat
         return _left(state, copy, next_ - copy.slots, op, at)
 
     def use(state: Copies, op: p.Op, at: Moment) -> Copies:
-        made = touched[id(op), at.place]
+        made = touched[at.path]
         if held is None:
             return state
         entry, slot = mine(held, op, state, at)

@@ -8,7 +8,6 @@ from ...model import ir as m
 from ...model.facts import STEP
 from ...model.shapes import Shape
 from ...records import define
-from .. import ir as p
 from ..ir.spec_access import Wrong
 from .expression_terms import Flow
 from .held import Held
@@ -113,7 +112,7 @@ def named(terms: Terms, name: str, term: Term, old: Term, guard: Guard, dtype: s
 
 def earlier(flow: Flow, name: str) -> Term:
     """What a value was before, in its type."""
-    types = flow.program.instance.model.steps[""].types
+    types = flow.program.phase_of(flow.place).step.types
     return flow.terms.atom("before", name, flow.program.instance.dtype(types[name]) if name in types else "")
 
 
@@ -125,14 +124,3 @@ def put(terms: Terms, old: Term, index: float | tuple[float, ...], value: Term, 
 def before(terms: Terms, name: str, kind: str) -> Term:
     """A state as it lies in HBM, or a buffer as it was."""
     return terms.atom("array", f"state {name}") if kind == "state" else terms.atom("before", name, "")
-
-
-def carried_names(program: p.Program) -> frozenset[str]:
-    """What a step sets before its loop over the layers; nothing where it has none."""
-    found: set[str] = set()
-    for statement in program.instance.model.steps[""].body:
-        if isinstance(statement, m.Loop):
-            return frozenset(found)
-        if isinstance(statement, m.Assign):
-            found.update(statement.names)
-    return frozenset()

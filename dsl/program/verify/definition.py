@@ -15,7 +15,7 @@ from .. import ir as p
 from ..ir.spec_access import Wrong
 from .computed import Computed
 from .computed_ops import MAKES
-from .defined import Defined, before, carried_names, earlier
+from .defined import Defined, before, earlier
 from .held import Content, Held, Region
 from .op_terms import MEANING, unrounded
 from .paths import Fault
@@ -27,12 +27,11 @@ CODE = "E229"
 def meaning_faults(program: p.Program) -> Iterator[Fault]:
     """Where a part, or the step around its layers, is something else than the definition; one a place."""
     terms, statics = Terms(), {}  # type: ignore[var-annotated]
-    step = program.instance.model.steps[""]
-    layers = next((op for op in program.body if isinstance(op, p.LayerLoop)), None)
+    phase = program.phase
+    step, layers = phase.step, phase.loop
     # Where no layer runs, all of the step is one place and carries nothing on.
-    carried = frozenset[str]() if layers is None else carried_names(program)
-    at = 0 if layers is None else program.body.index(layers)
-    after = program.body if layers is None else program.body[at + 1 :]
+    carried = frozenset[str]() if layers is None else phase.carried
+    head, tail = phase.around
     loops = [i for i, s in enumerate(step.body) if isinstance(s, m.Loop)]
     cut = loops[0] if loops and layers is not None else 0
     first, last = (tuple(s for s in part if isinstance(s, m.Assign | m.Write))
@@ -40,7 +39,7 @@ def meaning_faults(program: p.Program) -> Iterator[Fault]:
     said = Defined(program, terms, statics, MEANING, STEP, carried)
     made = Computed(program, terms, statics, MEANING, STEP, said, _kept(program, terms), MAKES)
     carry = {n: _whole(program, n, earlier(said, n)) for n in sorted(carried) if n in program.buffers}
-    yield from _followed(made, first, program.body[:at], _carried_on)
+    yield from _followed(made, first, head, _carried_on)
     lasting = {name: content for turns in program.turns.values() for name in (turns.cos, turns.sin)
                if (content := made.content.get(name)) is not None}  # fmt: skip
     for choice in layers.choices if layers is not None else ():
@@ -55,24 +54,24 @@ def meaning_faults(program: p.Program) -> Iterator[Fault]:
         said.over(tuple(_buffers(program)))
         made.content |= _kept(program, terms) | carry
         made.reached |= dict.fromkeys(carried, 1)
-    yield from _followed(made, last, after, _step_over)
+    yield from _followed(made, last, tail, _step_over)
 
 
 def _followed(made: Computed, statements: tuple[m.Assign | m.Write, ...], ops: tuple[p.Op, ...],
               over: Callable[[Computed], Iterator[tuple[str, str]]]) -> Iterator[Fault]:  # fmt: skip
     """The first fault of a place, at its op, or the first that shows when its ops are done."""
-    at: list[p.Op] = []
+    made.at = None
     try:
         made.said.run(statements)
-        made.run(ops, at)
-        at.clear()
+        made.run(ops)
+        made.at = None
         found = next((wrong for rule in (Computed.unfinished, over) for wrong in rule(made)), None)
     except Wrong as wrong:
         found = "", str(wrong)
     except LookupError as e:
         found = "", f"`{made.place}` names what is not there: {e}"
     if found is not None:
-        fault = Fault(CODE, found[1], at[-1] if at else None, found[0])
+        fault = Fault(CODE, found[1], made.at, found[0])
         fault.place = made.place
         yield fault
 
@@ -155,7 +154,7 @@ def _traced(made: Computed, output: str, held: Held | None) -> Iterator[tuple[st
 
 def _step_over(made: Computed) -> Iterator[tuple[str, str]]:
     """The ids are chosen by the logits, and the logits leave."""
-    if "logits" not in made.program.instance.model.steps[""].types:
+    if "logits" not in made.program.phase_of(made.place).step.types:
         return
     wanted = made.said.values["logits"][-1]
     if not made.greedy or any(term != wanted for term in made.greedy):

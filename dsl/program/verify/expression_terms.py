@@ -17,9 +17,6 @@ from .terms import Term, Terms
 
 type Options = tuple[tuple[str, Any], ...]
 
-# Ops of one number after the other, for which it makes no difference which columns a core has.
-EACH = frozenset({"pow", "max", "min", "exp", "tanh", "sigmoid", "silu", "softplus", "sqrt", "bf16"})
-
 
 @define
 class Flow:
@@ -71,7 +68,11 @@ class Flow:
 
     def _own(self, values: tuple[float, ...]) -> tuple[float, ...]:
         own = self.program.layers_of(self.place)
-        return tuple(v for layer, v in zip(self.program.layer_parts, values, strict=True) if layer in own or not own)
+        return tuple(
+            v
+            for layer, v in zip(self.program.phase_of(self.place).layer_parts, values, strict=True)
+            if layer in own or not own
+        )
 
     def layered(self, terms: tuple[Term, ...]) -> Term:
         """What differs by layer: a term for each layer that runs the place."""
@@ -147,7 +148,7 @@ class Flow:
         self.along(node)
         helds = [self.evaluate(arg) for arg in node.args]
         cut = None
-        if node.op in EACH:
+        if row.elementwise:  # whichever columns a core has
             cut = joined(
                 ((held, not arg.type.shape) for held, arg in zip(helds, node.args, strict=True)), f"`{node.op}`"
             )

@@ -16,9 +16,10 @@ from attrs import Factory
 from ...model.facts import STEP
 from ...records import define, frozen
 from .. import ir as p
+from ..ir.walk import Path, Placed, children, tree
 
 type Parts = tuple[str, ...]
-type Items = tuple[p.Op | Loop, ...]
+type Items = tuple[Placed | Loop, ...]
 
 
 @frozen
@@ -70,12 +71,15 @@ class Fault(Exception):
 
 @define
 class Moment:
-    """Where a walk is: `now` and `following` are the parts of this layer and the next, if there are such layers.
+    """Where a walk is: `path` is that of the op at hand.
+
+    `now` and `following` are the parts of this layer and the next, if there are such layers.
 
     `end`: the layers are over. `log` collects events where somebody wants to read them.
     """
 
     place: str = STEP
+    path: Path = ()
     layer: int | None = None
     now: Parts | None = None
     following: Parts | None = None
@@ -103,43 +107,42 @@ class Automaton[State: Hashable]:
     finish: Callable[[State], None] = Factory(lambda: lambda state: None)
 
 
-def track(program: p.Program, touches: Callable[[p.Op, str], bool]) -> Track:
-    """The ops that touch a resource; `touches` is given an op and its place."""
+def track(program: p.Program, touches: Callable[[Placed], bool]) -> Track:
+    """The ops that touch a resource, of which `touches` says so."""
     parts: dict[str, Items] = {}
-    around: tuple[list[p.Op], list[p.Op]] = ([], [])
+    around: tuple[list[Placed], list[Placed]] = ([], [])
     after = False
-    for op in program.body:
-        if isinstance(op, p.LayerLoop):
+    for at in tree(program):
+        if isinstance(at.op, p.LayerLoop):
             after = True
-            for choice in op.choices:
-                parts |= {name: _items(body, name, touches) for name, body in choice.bodies}
+            for switch in at.inside:
+                bodies = zip(children(switch.op), switch.bodies, strict=True)
+                parts |= {body.place or STEP: _items(ops, touches) for body, ops in bodies}
         else:
-            around[after].append(op)
-    before, rest = (_items(ops, STEP, touches) for ops in around)
+            around[after].append(at)
+    before, rest = (_items(ops, touches) for ops in around)
     return Track(before, parts, rest)
 
 
-def _items(ops: Iterable[p.Op], place: str, touches: Callable[[p.Op, str], bool]) -> Items:
-    found: list[p.Op | Loop] = []
-    for op in ops:
-        if isinstance(op, p.Repeat):
-            body = _items(op.body, place, touches)
-            if body:
-                found.append(Loop(op.count, body))
-            continue
-        if isinstance(op, p.Experts):
-            found += _items(op.body, place, touches)
-        if touches(op, place):
-            found.append(op)
+def _items(ops: Iterable[Placed], touches: Callable[[Placed], bool]) -> Items:
+    """What is done with an expert comes before the op that does it, once."""
+    found: list[Placed | Loop] = []
+    for at in ops:
+        inner = _items(at.inside, touches)
+        if isinstance(at.op, p.Repeat):
+            found += [Loop(at.op.count, inner)] if inner else []
+        else:
+            found += inner
+        if touches(at):
+            found.append(at)
     return tuple(found)
 
 
 def layers(program: p.Program) -> list[tuple[int, Parts]]:
     """Each layer that the Program runs, with the parts that it runs in the order of its places."""
-    op = next((op for op in program.body if isinstance(op, p.LayerLoop)), None)
+    op, table = program.phase.loop, program.phase.layer_parts
     if op is None:
         return []
-    table = program.layer_parts
     found = [(layer, table.get(layer, ())) for layer in range(op.start, op.stop)]
     chosen = {parts: _chosen(op, parts) for parts in {parts for _, parts in found}}
     return [(layer, chosen[parts]) for layer, parts in found]
@@ -234,5 +237,6 @@ def _run[State: Hashable](machine: Automaton[State], state: State, items: Items,
             for _ in range(item.count):
                 state = machine.edge(_run(machine, machine.edge(state), item.body, at))
         else:
-            state = machine.step(state, item, at)
+            at.path = item.path
+            state = machine.step(state, item.op, at)
     return state

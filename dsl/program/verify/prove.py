@@ -34,7 +34,8 @@ from ...diagnostics import Diagnostic, ordered
 from ...model.facts import STEP
 from .. import ir as p
 from ..ir.scratch import exchange_set
-from .buffers import placed, shared, values_machine
+from ..ir.walk import Placed, tree, walk
+from .buffers import shared, values_machine
 from .collectives import (
     bank_machine,
     barrier_machine,
@@ -45,7 +46,7 @@ from .collectives import (
 from .copies import copies_machine
 from .definition import meaning_faults
 from .paths import Fault, Parts, check, layers, track
-from .reach import Placed, Touched, reach_faults, thing_faults, touched_by
+from .reach import Touched, reach_faults, thing_faults, touched_by
 from .rings import ring_machine, ring_track, tape_faults
 from .witness import diagnostic
 
@@ -87,7 +88,8 @@ def _bones(program: p.Program) -> tuple[object, ...]:
     banks = [evolve(bank, most=0) for bank in program.banks.values()]
     arrays = [[(name, each.kind, each.part) for name, each in held.items()]
               for held in (program.arrays, program.outputs)]  # fmt: skip
-    held = (program.body, program.views, program.rings, program.products, program.copies, program.caches,
+    phases = [(phase.step.name, phase.consecutive, phase.body) for phase in program.phases]
+    held = (phases, program.views, program.rings, program.products, program.copies, program.caches,
             program.exchanges, program.turns)  # fmt: skip
     return (id(program.schedule), id(program.instance), banks, buffers, arrays, *held)
 
@@ -98,9 +100,9 @@ def faults(program: p.Program) -> list[Fault]:
     return wrong or list(_walked(program, ops, touched))
 
 
-def _by_itself(program: p.Program, *, form: bool = True) -> tuple[list[Placed], Touched, list[Fault]]:
+def _by_itself(program: p.Program, *, form: bool = True) -> tuple[tuple[Placed, ...], Touched, list[Fault]]:
     """A Program's ops, what they touch, and what is wrong with what it is made of; `form`: with its form too."""
-    ops = list(placed(program.body))
+    ops = tuple(walk(program))
     wrong = [*(_form(program) if form else ()), *thing_faults(program)]
     if wrong:
         return ops, {}, wrong
@@ -108,13 +110,13 @@ def _by_itself(program: p.Program, *, form: bool = True) -> tuple[list[Placed], 
     return ops, touched, wrong or list(reach_faults(program, ops, touched))
 
 
-def _walked(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator[Fault]:
+def _walked(program: p.Program, ops: tuple[Placed, ...], touched: Touched) -> Iterator[Fault]:
     """What goes wrong in some order of events, or else in what is computed: rows have no part in it."""
     moved = list(_orders(program, ops, touched))
     yield from moved or meaning_faults(program)
 
 
-def _orders(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator[Fault]:
+def _orders(program: p.Program, ops: tuple[Placed, ...], touched: Touched) -> Iterator[Fault]:
     """What goes wrong in some order of events, in some number of layers."""
     table = layers(program)
     yield from shared(program, ops, touched)
@@ -126,8 +128,8 @@ def _orders(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator
     for name in program.banks:
         yield from _found(check(bank_machine(program, name), track(program, partial(_of_list, name)), table))
 
-    def uses(op: p.Op, place: str) -> bool:
-        found = touched[id(op), place]
+    def uses(at: Placed) -> bool:
+        found = touched[at.path]
         return bool(found.reads or found.writes or found.updates)
 
     yield from _found(check(values_machine(program, touched), track(program, uses), table))
@@ -135,11 +137,13 @@ def _orders(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator
 
 def _form(program: p.Program) -> Iterator[Fault]:
     """One loop over the layers, which runs what the layer table says: the order of the tapes."""
-    found = [op for op in program.body if isinstance(op, p.LayerLoop)]
-    inner = [op for op, _ in placed(program.body) if isinstance(op, p.LayerSwitch | p.LayerLoop)]
-    apart = [op for outer, _ in placed(program.body) if isinstance(outer, p.Experts) for op in outer.body
-             if not isinstance(op, p.Compute | p.ExpertDot)]  # fmt: skip
-    table = program.layer_parts
+    loops = [at for at in tree(program) if isinstance(at.op, p.LayerLoop)]
+    right = {at.path for loop in loops for at in (loop, *loop.inside)}
+    found = [at.op for at in loops]
+    inner = [at.op for at in walk(program) if isinstance(at.op, p.LayerSwitch | p.LayerLoop) and at.path not in right]
+    apart = [each.op for at in walk(program) if isinstance(at.op, p.Experts) for each in at.inside
+             if not isinstance(each.op, p.Compute | p.ExpertDot)]  # fmt: skip
+    table = program.phase.layer_parts
     if len(found) > 1 or inner:
         yield Fault("E223", "layers are not run once, each from its first part to its last", (found + inner)[-1])
     elif apart:
@@ -164,31 +168,31 @@ def _copies(program: p.Program, table: list[tuple[int, Parts]], touched: Touched
     for buffer in dict.fromkeys(copy.buffer for copy in program.copies.values()):
         own = {copy.name for copy in program.copies.values() if copy.buffer == buffer}
 
-        def uses(op: p.Op, place: str, buffer: str = buffer, own: set[str] = own) -> bool:
-            if isinstance(op, p.CopyStart | p.CopyWait | p.StoreStart | p.StoreWait):
-                return op.copy in own
-            found = touched[id(op), place]
+        def uses(at: Placed, buffer: str = buffer, own: set[str] = own) -> bool:
+            if isinstance(at.op, p.CopyStart | p.CopyWait | p.StoreStart | p.StoreWait):
+                return at.op.copy in own
+            found = touched[at.path]
             return buffer in found.reads or buffer in found.updates or buffer in found.writes
 
         yield from _found(check(copies_machine(program, buffer, touched), track(program, uses), table))
 
 
 def _exchanges(program: p.Program, table: list[tuple[int, Parts]]) -> Iterator[Fault]:
-    def meets(op: p.Op, _: str) -> bool:
-        return isinstance(op, p.Barrier) or set_of(program, op) is not None
+    def meets(at: Placed) -> bool:
+        return isinstance(at.op, p.Barrier) or set_of(program, at.op) is not None
 
     yield from _found(check(barrier_machine(program), track(program, meets), table))
     for key in dict.fromkeys(map(exchange_set, program.exchanges.values())):
 
-        def own(op: p.Op, _: str, key: str = key) -> bool:
-            return set_of(program, op) == key
+        def own(at: Placed, key: str = key) -> bool:
+            return set_of(program, at.op) == key
 
         yield from _found(check(exchange_machine(program), track(program, own), table))
 
 
-def _of_list(name: str, op: p.Op, _: str) -> bool:
+def _of_list(name: str, at: Placed) -> bool:
     """Whether an op goes through tiles of a cache, or chosen experts, one by one."""
-    match op:
+    match op := at.op:
         case p.StartTiles() | p.Attend():
             return op.ring == name
         case p.Route() | p.Fetch() | p.Experts():

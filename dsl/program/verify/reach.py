@@ -9,11 +9,10 @@ from .. import ir as p
 from ..ir.spec import accesses
 from ..ir.spec_access import Access, Extent, How, Where, Wrong
 from ..ir.spec_resources import claims
+from ..ir.walk import Path, Placed
 from .paths import Fault
 
 CODE = "E228"
-
-type Placed = tuple[p.Op, str]
 
 
 class Touches(NamedTuple):
@@ -25,8 +24,8 @@ class Touches(NamedTuple):
     updates: tuple[str, ...]
 
 
-# Of all ops of a Program, by their identity and place.
-type Touched = dict[tuple[int, str], Touches]
+# Of all ops of a Program, by their paths.
+type Touched = dict[Path, Touches]
 
 
 def thing_faults(program: p.Program) -> Iterator[Fault]:
@@ -44,17 +43,18 @@ def _said(value: object) -> str:
     return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
-def touched_by(program: p.Program, ops: list[Placed]) -> tuple[Touched, list[Fault]]:
+def touched_by(program: p.Program, ops: tuple[Placed, ...]) -> tuple[Touched, list[Fault]]:
     """What all ops touch; and those of which the spec knows nothing, or cannot say what."""
     found: Touched = {}
     wrong: list[Fault] = []
-    for op, place in ops:
+    for at in ops:
         try:
-            found[id(op), place] = _touches(accesses(op, place, program))
+            found[at.path] = _touches(accesses(at.op, at.place, program))
         except Wrong as each:
-            wrong.append(_at(Fault(CODE, str(each), op), place))
+            wrong.append(_at(Fault(CODE, str(each), at.op), at.place))
         except (LookupError, ValueError) as each:
-            wrong.append(_at(Fault(CODE, f"{type(op).__name__} names what is not there: {each}", op), place))
+            said = f"{type(at.op).__name__} names what is not there: {each}"
+            wrong.append(_at(Fault(CODE, said, at.op), at.place))
     return found, wrong
 
 
@@ -71,13 +71,13 @@ def _touches(found: tuple[Access, ...]) -> Touches:
     return Touches(found, *(tuple(dict.fromkeys(names)) for names in (reads, writes, updates)))
 
 
-def reach_faults(program: p.Program, ops: list[Placed], touched: Touched) -> Iterator[Fault]:
+def reach_faults(program: p.Program, ops: tuple[Placed, ...], touched: Touched) -> Iterator[Fault]:
     """Each op's first place that is not there, or is shorter, or of another type."""
-    for op, place in ops:
-        for access in touched[id(op), place].accesses:
-            said = _beyond(program, access) or _elsewhere(program, access, place)
+    for at in ops:
+        for access in touched[at.path].accesses:
+            said = _beyond(program, access) or _elsewhere(program, access, at.place)
             if said is not None:
-                yield _at(Fault(CODE, said, op, access.name), place)
+                yield _at(Fault(CODE, said, at.op, access.name), at.place)
                 break
 
 

@@ -9,6 +9,7 @@ from attrs import evolve
 from ...model.facts import STEP
 from ...records import frozen
 from .. import ir as p
+from ..ir.walk import Placed
 from .paths import Automaton, Fault, Items, Loop, Moment, Track, track
 
 type Group = tuple[str, int, int, tuple[int, ...]]  # product, run, iteration, rows
@@ -28,8 +29,8 @@ class Ring:
 def ring_track(program: p.Program, ring: str) -> Track:
     """The ops of a ring; waits for others too, as products take what was waited for last."""
 
-    def own(op: p.Op, _: str) -> bool:
-        match op:
+    def own(at: Placed) -> bool:
+        match op := at.op:
             case p.Start():
                 return op.ring == ring
             case p.Wait():
@@ -191,4 +192,4 @@ def _flat(items: Items, block: int = 0) -> Iterator[tuple[p.Op, int]]:
             for i in range(item.count):
                 yield from _flat(item.body, i)
         else:
-            yield item, block
+            yield item.op, block

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ...diagnostics import Diagnostic, Label
+from ...model.facts import STEP
 from ...source import Span
 from .. import ir as p
-from .buffers import placed
+from ..ir.walk import walk
 from .paths import Event, Fault
 
 _BUG = "this comes from lowering, not from the text: a schedule that can be lowered must not allow it"
@@ -40,9 +41,9 @@ def _user(program: p.Program, op: p.Op | None) -> p.Product | None:
     """The product that a ring's wait is for, or before the next one of which its start stands."""
     if not isinstance(op, p.Start | p.Wait):
         return None
-    ops = placed(program.body)
-    place = next((place for each, place in ops if each is op), None)
-    users = (each for each, at in ops if at == place and isinstance(each, p.Dot))
+    ops = walk(program)
+    place = next((at.place for at in ops if at.op is op), None)
+    users = (at.op for at in ops if at.place == place and isinstance(at.op, p.Dot))
     return next((made for made in (program.products[dot.product] for dot in users) if made.ring == op.ring), None)
 
 
@@ -105,7 +106,7 @@ def _copy(program: p.Program, name: str) -> Span | None:
                  if x.kind == kind and (kind == "vectors" or x.what == copy.part)), None)  # fmt: skip
     declared = program.buffers[copy.buffer].span
     model = program.instance.model
-    part = model.steps[""].span if copy.part is None else model.parts[copy.part].span
+    part = program.phase_of(STEP).step.span if copy.part is None else model.parts[copy.part].span
     return said or declared or part
 
 

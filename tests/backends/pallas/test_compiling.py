@@ -174,7 +174,7 @@ def test_copies():
     """Moves of whole caches are told from those of what leaves anyway."""
     made = small()
     here, mesh = meshed(made.schedule)
-    flavour = Flavour(vmem=int(made.schedule.target.vmem.value))
+    flavour = Flavour(vmem=int(made.schedule.target.memory.vmem.value))
     kept = compile_ahead(build(made, flavour, mesh), arguments(made, mesh), here, made.schedule.axes)
     given = compile_ahead(build(made, flavour, mesh), arguments(made, mesh), here, made.schedule.axes, donate=(3,))
 
@@ -305,7 +305,7 @@ def test_small_models_on_every_target(name, target):
     """They compile for one core of each, and copy nothing."""
     made = compile_step(program(name, target=target))
 
-    assert 0 < made.vmem <= made.program.schedule.target.vmem.value
+    assert 0 < made.vmem <= made.program.schedule.target.memory.vmem.value
 
 
 @pytest.mark.slow

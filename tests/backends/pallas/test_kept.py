@@ -75,3 +75,15 @@ def test_a_place_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pat
     keep(made(), FOUND)
 
     assert kept(made()) is None
+
+
+def test_emitters_are_all_that_make_a_kernel() -> None:
+    """The folders that are hashed exist, and hold the emitter, the ops, the collectives and their buffers."""
+    root = Path(keeping.__file__).parents[3]
+    hashed = {path.relative_to(root).as_posix() for folder in keeping.MAKERS for path in (root / folder).rglob("*.py")}
+    assert hashed >= {
+        "backends/pallas/emit/emitter.py",
+        "backends/pallas/collectives/sums.py",
+        "backends/reference/ops/elementwise.py",
+        "dsl/program/layout/collective_plan.py",
+    }

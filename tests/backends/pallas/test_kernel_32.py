@@ -43,7 +43,7 @@ def test_layers_of_each_kind(name: str) -> None:
     made = case(name)
     program = lowered(made)
     assert program.schedule.cores == 32
-    assert list(program.layer_parts.values()) == [
+    assert list(program.phase.layer_parts.values()) == [
         ("enter", "kda", "leave", "dense"), ("enter", "kda", "leave", "moe"), ("enter", "mla", "leave", "moe"),
     ]  # fmt: skip
     (found,) = run([made], 32, 1500)

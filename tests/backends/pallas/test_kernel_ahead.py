@@ -140,7 +140,7 @@ def steps(made: Program, mesh: Mesh) -> tuple[Any, tuple[Any, ...]]:
     tokens, positions, weights, held = arguments(made, mesh)
     count, ends = (jax.ShapeDtypeStruct(shape, jnp.int32, sharding=everywhere) for shape in ((), (2,)))
     run = partial(
-        several, build(made, Flavour(vmem=int(made.schedule.target.vmem.value)), mesh), made.schedule.context, 4
+        several, build(made, Flavour(vmem=int(made.schedule.target.memory.vmem.value)), mesh), made.schedule.context, 4
     )
     function = jax.jit(run, donate_argnums=5, out_shardings=(everywhere, lies),
                        in_shardings=(*[everywhere] * 4, {n: a.sharding for n, a in weights.items()}, lies))  # fmt: skip

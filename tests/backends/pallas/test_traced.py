@@ -25,4 +25,4 @@ def test_traces_fit_beside_the_kernel(model: str) -> None:
 
     rooms = sum(b.shape[0] for name, b in program.buffers.items() if name.startswith("trace "))
     assert rooms == sum(a.kind == "trace" and a.part is not None for a in program.outputs.values())
-    assert 0 < made.vmem < int(schedule.target.vmem.value)
+    assert 0 < made.vmem < int(schedule.target.memory.vmem.value)

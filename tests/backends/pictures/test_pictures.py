@@ -160,9 +160,9 @@ def test_windows(name: str) -> None:
     assert len(found) == len(kinds(made.program))
     for window in found:
         assert 0 <= window.begin <= window.start < window.stop <= window.end <= made.step
-        assert made.program.layer_parts[window.layer or 0]
+        assert made.program.phase.layer_parts[window.layer or 0]
         assert window.end > window.stop or window.stop == made.step
-    assert sum(w.runs for w in columns(made) if w.layer is not None) == len(made.program.layer_parts)
+    assert sum(w.runs for w in columns(made) if w.layer is not None) == len(made.program.phase.layer_parts)
     said = timeline(made).body
     for ring in made.program.rings.values():
         for i in range(ring.slots):

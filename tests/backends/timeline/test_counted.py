@@ -13,7 +13,6 @@ from mks.backends.pallas.emit.scopes import LAYERS, expert_scope, part_scope
 from mks.backends.pictures.entry import draw
 from mks.backends.timeline.actions import Await
 from mks.backends.timeline.counted import Counted
-from mks.backends.timeline.machine_model import machine
 from mks.backends.timeline.report import report
 from mks.backends.timeline.summary import Prediction, predict
 from mks.backends.timeline.unroll import unroll
@@ -22,7 +21,7 @@ from mks.dsl.program.lower.lower import lower
 from mks.dsl.targets.targets import targets
 
 POSITION = 1152
-TPU = machine(targets["tpu7x"])
+TPU = targets["tpu7x"]
 
 
 @cache
@@ -72,7 +71,7 @@ def kimi(moe: float, expert: float, inner: float = 0.0) -> Prediction:
 
 def test_a_part_takes_what_was_counted() -> None:
     """In all its runs, experts apart, of which each takes its own; what is inside counts with what it is in."""
-    clock = TPU.clock.value
+    clock = TPU.compute.clock.value
     experts = sum(isinstance(x, Await) and x.kind == "expert" for x in unroll(program("kimi_k3"), TPU, POSITION))
 
     for moe, expert, inner in ((2000, 900, 0), (6000, 900, 0), (2000, 1800, 0), (2000, 900, 450)):
@@ -86,8 +85,8 @@ def test_parts_that_every_layer_runs_are_counted_with_the_layers() -> None:
     """They have no branch: together they take the loop's own bundles."""
     made = kimi(2000, 900)
 
-    assert seconds(made, "enter") + seconds(made, "leave") == pytest.approx(93 * 500 / made.machine.clock.value)
-    assert seconds(made, "step") == pytest.approx(1000 / made.machine.clock.value)
+    assert seconds(made, "enter") + seconds(made, "leave") == pytest.approx(93 * 500 / made.target.compute.clock.value)
+    assert seconds(made, "step") == pytest.approx(1000 / made.target.compute.clock.value)
 
 
 def test_what_was_not_counted_is_estimated() -> None:

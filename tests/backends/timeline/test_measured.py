@@ -10,12 +10,12 @@ from helpers import megakernels as public
 
 from mks.backends.timeline.actions import Collect, Post
 from mks.backends.timeline.links import phase_seconds
-from mks.backends.timeline.machine_model import machine, sources
 from mks.backends.timeline.simulate import simulate
+from mks.backends.timeline.text import sources
 from mks.dsl.program.layout.collective_plan import Phase
 from mks.dsl.targets.targets import targets
 
-TPU = machine(targets["tpu7x"])
+TPU = targets["tpu7x"]
 
 CALIBRATED = {
     "HBM at 3.2 TB/s",
@@ -103,10 +103,10 @@ SHORT = {"dense ring, 42 MiB of int8": (lambda: ring(21, 8, 4), 17.4, 0.20)}
 def test_no_figure_is_used_twice() -> None:
     """What constants are made of is not what they are tested on."""
     assert not CALIBRATED & set(MEASURED)
-    named = " ".join(source for _, _, source in sources(TPU))
+    named = " ".join(each.source for _, each in sources(TPU))
     for figure in ("all-gather [8, 512] bf16", "all-reduce [64, 4096] bf16", "101 GB/s at 256 KiB", "20 ns"):
         assert figure in named
-    assert all(source for _, _, source in sources(TPU))
+    assert all(each.source for _, each in sources(TPU))
 
 
 @pytest.mark.parametrize("name", MEASURED)

@@ -12,7 +12,6 @@ from helpers.experts import expert
 from mks.backends.timeline.actions import Await, Collect, Issue, Post
 from mks.backends.timeline.costs import attend_tile, expert_dot
 from mks.backends.timeline.links import chips, crossings
-from mks.backends.timeline.machine_model import machine
 from mks.backends.timeline.report import report
 from mks.backends.timeline.summary import Prediction, predict
 from mks.backends.timeline.text import as_text
@@ -21,7 +20,8 @@ from mks.dsl.commands.cli import main
 from mks.dsl.frontend import load_definition
 from mks.dsl.model.ir import Codec
 from mks.dsl.program import ir as p
-from mks.dsl.program.analysis.traffic import kept, reads, runs, writes
+from mks.dsl.program.analysis.traffic import kept, reads, writes
+from mks.dsl.program.ir.walk import walk
 from mks.dsl.program.lower.lower import lower
 from mks.dsl.schedule.ir import Store
 from mks.dsl.targets.targets import targets
@@ -57,7 +57,7 @@ def test_every_action_has_its_other_half(model: str) -> None:
     """All that sets out is waited for once, and every exchange is completed."""
     made = program(model)
     issued, awaited, posted, collected = set(), [], 0, 0
-    for action in unroll(made, machine(targets["tpu7x"]), 1000):
+    for action in unroll(made, targets["tpu7x"], 1000):
         match action:
             case Issue():
                 assert action.key not in issued
@@ -109,9 +109,9 @@ def test_tokens_of_one_sequence() -> None:
 @pytest.mark.parametrize("model", ["qwen38", "kimi_k3"])
 def test_a_tile_that_several_tokens_see(model: str) -> None:
     """Their heads stand together: more than one row's, less than each token by itself."""
-    (alone, several) = (next(op for op, _ in runs(made) if isinstance(op, p.Attend)) for made in (
+    (alone, several) = (next(at.op for at in walk(made) if isinstance(at.op, p.Attend)) for made in (
         program(model), span(model)))  # fmt: skip
-    figures = machine(targets["tpu7x"])
+    figures = targets["tpu7x"]
     one, eight = attend_tile(alone, program(model), figures), attend_tile(several, span(model), figures)
     assert one < eight < 8 * one
 
@@ -183,7 +183,7 @@ def test_experts_cost_what_was_counted(target: str, codec: str, counted: tuple[i
     """Both products of an expert of Kimi K3, of one row or eight, within 5 % of the compiler's bundles."""
     layout = expert(384, 3584, codec)
     for rows, bundles in zip((1, 8), counted, strict=True):
-        found = sum(expert_dot(product, rows, machine(targets[target])) for product in layout.products)
+        found = sum(expert_dot(product, rows, targets[target]) for product in layout.products)
         assert found == pytest.approx(bundles, rel=0.05)
 
 

@@ -8,8 +8,8 @@ from helpers.definitions import changed
 from mks.dsl.diagnostics import MksError
 from mks.dsl.program import ir as p
 from mks.dsl.program.ir.scratch import collective
+from mks.dsl.program.ir.walk import walk
 from mks.dsl.program.lower.lower import lower
-from mks.dsl.program.verify.buffers import placed
 
 
 def kimi(*edits: tuple[str, str], rows: int = 8) -> p.Program:
@@ -22,7 +22,7 @@ def kimi(*edits: tuple[str, str], rows: int = 8) -> p.Program:
 
 def test_a_scattered_sum_travels_until_it_is_read() -> None:
     """The shared experts' sum is sent before the routed ones are multiplied, and received after them."""
-    ops = [op for op, place in placed(kimi().body) if place == "moe"]
+    ops = [at.op for at in walk(kimi()) if at.place == "moe"]
     sent, received = ops.index(p.Send("moe.s")), ops.index(p.Receive("moe.s"))
     experts = next(at for at, op in enumerate(ops) if isinstance(op, p.Experts))
 
@@ -51,6 +51,6 @@ def test_the_first_expert_sets_out_alone() -> None:
     """The others of the slots after it, so that it need not share the way with them."""
     program = kimi()
     (bank,) = program.banks.values()
-    fetches = [op for op, _ in placed(program.body) if isinstance(op, p.Fetch)]
+    fetches = [at.op for at in walk(program) if isinstance(at.op, p.Fetch)]
 
     assert fetches == [p.Fetch(bank.name, 0, 1), p.Fetch(bank.name, 1, bank.slots)]

@@ -23,7 +23,7 @@ SURVIVE = {
     r".* exchanged with ": "the two touch different slots, or the same in layers that do not meet",
     r"[+]1 slot": "more slots than are used at once; of a ring, with as many under way as before",
     r"-1 slot": "nothing is under way in the slot that is gone, as its transfers set out at their use",
-    r"another layer in (CopyStart|StoreWait) ": "it means the same entry there, or one whose wait may come a layer earlier",
+    r"another layer in (CopyStart|StoreWait) ": "the same entry there, or one whose wait may come a layer earlier",
     r"(without|twice) CopyStart vectors ": "before the first layer, which does not run that part",
     r"(without|twice|one more in|one less in) Start ": "its transfers lie beyond the end of the tape, and do nothing",
     r"(without|twice) StoreWait ": "of a single layer: nothing was saved before it",

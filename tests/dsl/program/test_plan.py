@@ -14,9 +14,11 @@ from helpers.definitions import FOLDER, changed, text
 
 from mks.dsl.commands import cli
 from mks.dsl.frontend import check_source
+from mks.dsl.program import ir
 from mks.dsl.program.analysis.memory import bill
-from mks.dsl.program.analysis.traffic import reads, runs, tapes, writes
+from mks.dsl.program.analysis.traffic import reads, tapes, writes
 from mks.dsl.program.ir import Op, Program
+from mks.dsl.program.ir.walk import walk
 from mks.dsl.program.lower.lower import lower
 from mks.dsl.program.print.json import numerics, record
 from mks.dsl.program.print.text import WIDTH, words
@@ -112,7 +114,7 @@ SHAPE: dict[str, type] = {
     "name": str, "target": str, "rows": int, "model": str, "topology": str, "cores": int, "mesh": dict, "context": int,
     "numerics": list, "reads": dict, "writes": dict, "buffers": list, "rings": list, "products": list,
     "transfers": dict, "copies": list, "caches": list, "collectives": list, "arrays": list, "outputs": list,
-    "ops": list,
+    "phases": list,
 }  # fmt: skip
 
 
@@ -130,7 +132,7 @@ def test_shape_of_the_record(name: str) -> None:
     assert {product["ring"] for product in found["products"]} == rings == set(found["transfers"])
     assert all(buffer["padded_bytes"] > 0 for buffer in found["buffers"])
     assert all(size > 0 for size in (*found["reads"].values(), *found["writes"].values()))
-    ops = list(flat(found["ops"]))
+    ops = list(flat(found["phases"]))
     assert {op["product"] for op in ops if op["op"] == "dot"} == {product["name"] for product in found["products"]}
     assert {op["exchange"] for op in ops if op["op"] == "send"} == {
         each["name"] for each in found["collectives"] if each["kind"] != "argmax"
@@ -155,7 +157,7 @@ def flat(ops: Any) -> Any:
 def test_expressions_are_the_text_s_own_words() -> None:
     """A statement over several lines, with comments, is printed on one."""
     broken = ("q = rope(heads(wq @ x, q_heads),", "q = rope(  # of one token\n      heads(wq @ x, q_heads),")
-    ops = flat(record(planned("smollm2", 1, broken))["ops"])
+    ops = flat(record(planned("smollm2", 1, broken))["phases"])
 
     assert [op["text"] for op in ops if op.get("outputs") == ["attention.q"]] == [
         "q = rope( heads(wq @ x, q_heads), position, theta = theta)"
@@ -203,7 +205,7 @@ def test_what_a_step_reads_and_writes() -> None:
 def test_ops_are_counted_as_often_as_they_run() -> None:
     """A step waits for every transfer of its tape, once."""
     program = planned("qwen38")
-    waits = sum(len(op.rows) * times for op, times in runs(program) if type(op).__name__ == "Wait")
+    waits = sum(len(at.op.rows) * at.trips for at in walk(program) if isinstance(at.op, ir.Wait))
 
     assert waits == tapes(program)["dense"].transfers
 

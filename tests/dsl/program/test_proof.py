@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from attrs import evolve
 from helpers.definitions import FOLDER, NAMES
-from helpers.mutants import mutants, placed, replaced
+from helpers.mutants import mutants, placed, replaced, with_body
 from helpers.simulate import outcome
 from helpers.small import CASES, Case, program
 from helpers.wrong import wrong
@@ -108,8 +108,8 @@ def test_a_slot_overwritten() -> None:
 def test_a_transfer_without_a_wait() -> None:
     """E222: what was saved last is not waited for."""
     whole = program(GATED)
-    body = tuple(op for op in whole.body if not (isinstance(op, p.StoreWait) and op.copy == "state delta.pq"))
-    found = prove(evolve(whole, body=body))
+    body = tuple(op for op in whole.phase.body if not (isinstance(op, p.StoreWait) and op.copy == "state delta.pq"))
+    found = prove(with_body(whole, body))
 
     assert [d.code for d in found] == ["E222"]
     assert found[0].message.startswith("a save of `state delta.pq` from slot")
@@ -161,9 +161,7 @@ def test_experts_come_into_their_slots() -> None:
 def test_buffers_of_a_collective_used_twice() -> None:
     """E225: a second collective on the same buffers before the first is received."""
     whole = program(GATED)
-    path, send = next(
-        (path, op) for path, op in placed(whole.body) if isinstance(op, p.Send) and op.exchange == "mlp.h"
-    )
+    path, send = next((path, op) for path, op in placed(whole) if isinstance(op, p.Send) and op.exchange == "mlp.h")
     twice = mutant(GATED, f"twice Send mlp.h at {'.'.join(map(str, path))}")
 
     assert send.exchange == "mlp.h"
@@ -177,7 +175,7 @@ def test_no_barrier() -> None:
     )
     whole = program(EXPERTS)
     fewer = evolve(whole, exchanges={name: evolve(e, axes=e.axes[:1]) for name, e in whole.exchanges.items()})
-    meets = track(fewer, lambda op, _: isinstance(op, p.Barrier | p.Send | p.Receive | p.Argmax))
+    meets = track(fewer, lambda at: isinstance(at.op, p.Barrier | p.Send | p.Receive | p.Argmax))
     found = check(barrier_machine(fewer), meets, layers(fewer))
 
     assert found is not None
@@ -202,9 +200,7 @@ def test_a_stream_that_is_called_like_a_value() -> None:
 def test_what_no_layer_owns() -> None:
     """E220: the step's own entries move outside of the layers, where they have one slot."""
     whole = program(RINGED)
-    path, _ = next(
-        (path, op) for path, op in placed(whole.body) if isinstance(op, p.CopyWait) and op.copy == "vectors mlp"
-    )
+    path, _ = next((path, op) for path, op in placed(whole) if isinstance(op, p.CopyWait) and op.copy == "vectors mlp")
     inside = replaced(
         whole, path, (p.CopyStart("vectors step", False), p.CopyWait("vectors step"), p.CopyWait("vectors mlp"))
     )
@@ -229,15 +225,15 @@ def test_other_layers_count_too() -> None:
 def test_layers_are_those_of_the_table(change: Callable[[p.LayerLoop], p.LayerLoop]) -> None:
     """E223: a tape has the order of the layer table, which is what must run."""
     whole = program(RINGED)
-    body = tuple(change(op) if isinstance(op, p.LayerLoop) else op for op in whole.body)
+    body = tuple(change(op) if isinstance(op, p.LayerLoop) else op for op in whole.phase.body)
 
-    assert [d.code for d in prove(evolve(whole, body=body))] == ["E223"]
+    assert [d.code for d in prove(with_body(whole, body))] == ["E223"]
 
 
 def test_experts_move_nothing() -> None:
     """E223: how many experts a core has differs from core to core, so nothing that all do stands there."""
     whole = program(EXPERTS)
-    path, op = next((path, op) for path, op in placed(whole.body) if isinstance(op, p.Experts))
+    path, op = next((path, op) for path, op in placed(whole) if isinstance(op, p.Experts))
     changed = evolve(op, body=(p.Send("ids"), *op.body))
     assert [d.code for d in prove(replaced(whole, path, (changed,)))] == ["E223"]
 
@@ -263,8 +259,8 @@ def test_no_trips() -> None:
     whole = program(RINGED)
     idle = p.Repeat("block", 0, (p.Wait("dense", (8,)), p.Start("dense", 3), p.CopyWait("vectors mlp")))
 
-    assert prove(evolve(whole, body=(idle, *whole.body))) == []
-    assert "E224" in {d.code for d in prove(evolve(whole, body=(evolve(idle, count=1), *whole.body)))}
+    assert prove(with_body(whole, (idle, *whole.phase.body))) == []
+    assert "E224" in {d.code for d in prove(with_body(whole, (evolve(idle, count=1), *whole.phase.body)))}
 
 
 def test_all_passes_are_proven_together() -> None:
@@ -284,7 +280,7 @@ def test_what_fails_before_its_walk_stands_for_none() -> None:
     wider = lower(changed.schedule, changed.instance, changed.rows + 1)
     name, array = next((name, each) for name, each in wider.arrays.items() if each.kind == "state")
     other = evolve(array, shape=(*array.shape[:-1], array.shape[-1] + 1))
-    short = evolve(wider, body=changed.body, arrays=wider.arrays | {name: other})
+    short = evolve(wider, phases=changed.phases, arrays=wider.arrays | {name: other})
     assert _bones(short) == _bones(changed)
     assert {d.code for d in prove(short)} == {"E228"}
 

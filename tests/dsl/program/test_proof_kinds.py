@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 from helpers.definitions import FOLDER
 from helpers.drawing import draw
 from helpers.kinds import KINDS, Mutants, stale_read
-from helpers.mutants import placed, replaced
+from helpers.mutants import placed, replaced, with_body
 from helpers.small import CASES, program
 
 from mks.dsl.frontend import load_definition
@@ -91,9 +91,7 @@ def test_what_is_said() -> None:
     assert found.code == "E229"
     assert found.message == "`leave.m` is not what the definition says: not made of the earlier `x`"
 
-    path, op = next(
-        (path, op) for path, op in placed(whole.body) if isinstance(op, p.Compute) and op.outputs == ("kda.kn",)
-    )
+    path, op = next((path, op) for path, op in placed(whole) if isinstance(op, p.Compute) and op.outputs == ("kda.kn",))
     assert isinstance(op, p.Compute)
     assert isinstance(op.node, m.Call)
     heads = op.node.args[0]
@@ -116,11 +114,11 @@ def test_what_has_no_row_is_refused() -> None:
     whole = program(EXPERTS)
     made = whole.exchanges["mla.a"]
     array = whole.arrays["table embed"]
-    path, op = next((path, op) for path, op in placed(whole.body) if isinstance(op, p.Compute) and len(path) > 1)
+    path, op = next((path, op) for path, op in placed(whole) if isinstance(op, p.Compute) and len(path) > 2)
     assert isinstance(op, p.Compute)
     node = m.Call("unheard", (op.node,), (), (op.node.type,), op.span)
     changed = (
-        evolve(whole, body=(*whole.body, Unheard())),
+        with_body(whole, (*whole.phase.body, Unheard())),
         evolve(whole, exchanges=whole.exchanges | {made.name: evolve(made, kind="unheard")}),
         evolve(whole, arrays=whole.arrays | {array.name: evolve(array, kind="unheard")}),
         replaced(whole, path, (evolve(op, node=node),)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from helpers.definitions import FOLDER
+from helpers.rewrite import mapped
 
 from mks.dsl.frontend import load_definition
 from mks.dsl.model.instantiate import instantiate
@@ -26,27 +27,18 @@ def test_ops_are_only_added(name: str) -> None:
     """Without the ops and rooms of traces it is the other Program."""
     plain, traced = programs(name)
 
-    def without(ops: tuple[p.Op, ...]) -> tuple[p.Op, ...]:
-        found: list[p.Op] = []
-        for op in ops:
-            match op:
-                case p.LayerLoop(start, stop, choices):
-                    kept = tuple(
-                        p.LayerSwitch(c.position, tuple((n, without(b)) for n, b in c.bodies)) for c in choices
-                    )
-                    found.append(p.LayerLoop(start, stop, kept))
-                case p.StoreStart(copy) | p.StoreWait(copy) if copy.startswith("trace "):
-                    continue
-                case p.Emit(_, made) if made.startswith("trace "):
-                    continue
-                case p.Compute(outputs) if outputs[0].startswith("trace "):
-                    continue
-                case _:
-                    found.append(op)
-        return tuple(found)
+    def other(op: p.Op) -> tuple[p.Op, ...]:
+        match op:
+            case p.StoreStart(copy) | p.StoreWait(copy) if copy.startswith("trace "):
+                return ()
+            case p.Emit(_, made) if made.startswith("trace "):
+                return ()
+            case p.Compute(outputs) if outputs[0].startswith("trace "):
+                return ()
+        return (op,)
 
-    assert traced.body != plain.body
-    assert without(traced.body) == plain.body
+    assert traced.phase.body != plain.phase.body
+    assert mapped(traced.phase.body, other) == plain.phase.body
     assert {n: b for n, b in traced.buffers.items() if not n.startswith("trace ")} == plain.buffers
     assert (traced.products, traced.rings, traced.arrays) == (plain.products, plain.rings, plain.arrays)
 
@@ -59,7 +51,7 @@ def test_what_is_traced() -> None:
 
     assert kinds[output("step", "x")].shape == traced.buffers["x"].shape
     for part in ("enter", "kda", "mla", "leave", "dense", "moe"):
-        runs = sum(part in parts for parts in traced.layer_parts.values())
+        runs = sum(part in parts for parts in traced.phase.layer_parts.values())
         for name in ("x", "h", "a"):
             assert kinds[output(part, name)].shape == (runs, *traced.buffers[name].shape)
         assert kinds[output(part, "banks")].shape == (runs, *banks.shape)

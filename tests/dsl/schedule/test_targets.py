@@ -1,8 +1,16 @@
 """The table of machines, and the padding rule."""
 
-import pytest
+from collections.abc import Iterator
+from importlib import metadata
 
-from mks.dsl.targets.targets import Target, padded_bytes, targets
+import pytest
+from attrs import evolve
+
+from mks.dsl.frontend import check_source
+from mks.dsl.source import Source
+from mks.dsl.targets import targets as table
+from mks.dsl.targets.target import Target
+from mks.dsl.targets.targets import padded_bytes, targets
 
 
 @pytest.mark.parametrize(
@@ -30,10 +38,11 @@ def test_padding_is_what_the_compiler_charged(shape: tuple[int, ...], dtype: str
 @pytest.mark.parametrize("target", targets.values(), ids=lambda t: t.name)
 def test_every_figure_has_a_source(target: Target) -> None:
     """No figure without a source; usable VMEM is never above the nominal size."""
-    for figure in (target.chips, target.hbm, target.hbm_rate, target.vmem, target.smem, target.bf16_rate):
+    for _, figure in target.figures():
         assert figure.value > 0
         assert figure.source
-    assert target.vmem.value <= 128 << 20
+    assert target.spills.source
+    assert target.memory.vmem.value <= 128 << 20
 
 
 # What libtpu 0.0.52 describes, asked by `jax.experimental.topologies`; of a flat machine it takes any size.
@@ -79,3 +88,53 @@ def test_cores_of_a_topology() -> None:
     assert targets["tpu7x"].devices((2, 2, 4)) == 32
     assert targets["v5e"].devices((2, 2)) == 4
     assert targets["v5p"].devices((2, 2, 1)) == 4
+
+
+BROUGHT = {
+    "half": evolve(targets["v5e"], name="half", compiler_name="v5e"),
+    "other": evolve(targets["v5e"], name="another"),
+    "number": 5,
+}
+DEFINITION = """mks 1
+
+model tiny {
+  size d     = 128
+  size vocab = 16
+  weights {
+    embed : bf16[vocab, d]  "embed"
+  }
+  step {
+    h      = embed[token]
+    logits = f32(embed @ h)
+  }
+}
+
+schedule one for tiny {
+  target half 1x1
+  context 16
+}
+"""
+
+
+@pytest.fixture
+def brought(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package that brings a target, and two that it should not."""
+    points = [metadata.EntryPoint(name, f"{__name__}:BROUGHT", "mks.targets") for name in BROUGHT]
+    monkeypatch.setattr(metadata.EntryPoint, "load", lambda self: BROUGHT[self.name])
+    monkeypatch.setattr(metadata, "entry_points", lambda group: points if group == "mks.targets" else [])
+    table._brought.cache_clear()
+    yield
+    table._brought.cache_clear()
+
+
+@pytest.mark.usefixtures("brought")
+def test_a_target_of_another_package() -> None:
+    """A schedule can name it, and what cannot be used is said where it is named."""
+    assert list(table.known()) == [*targets, "half"]
+    assert check_source(Source("tiny.mks", DEFINITION)).diagnostics == ()
+    for name, said in (
+        ("other", f"`{__name__}:BROUGHT` has the name `another`"),
+        ("number", f"`{__name__}:BROUGHT` is no `Target`, but int"),
+    ):
+        (found,) = check_source(Source("tiny.mks", DEFINITION.replace("half", name))).diagnostics
+        assert (found.code, found.notes[0]) == ("E201", said)
