@@ -170,8 +170,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
         raise error
     where = f"{request.method} {request.url.path[:200]}"
     message = {404: f"there is no {where}", 405: f"{where}: the method is not allowed"}.get(error.status_code)
-    told = ApiError(message or error.detail, status=error.status_code, headers=dict(error.headers or {}))
-    return JsonResponse(told.body(), status_code=told.status, headers=told.headers)
+    api_error = ApiError(message or error.detail, status=error.status_code, headers=dict(error.headers or {}))
+    return JsonResponse(api_error.body(), status_code=api_error.status, headers=api_error.headers)
 
 
 async def _client_gone(request: Request, error: Exception) -> Response:
@@ -180,8 +180,8 @@ async def _client_gone(request: Request, error: Exception) -> Response:
 
 
 async def _bug(request: Request, error: Exception) -> Response:
-    told = failed("the server failed on this request")
-    return JsonResponse(told.body(), status_code=told.status)
+    api_error = failed("the server failed on this request")
+    return JsonResponse(api_error.body(), status_code=api_error.status)
 
 
 def build_app(holder: Holder, metrics: Metrics, options: HttpOptions | None = None,

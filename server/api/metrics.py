@@ -76,8 +76,8 @@ class Metrics(Observer):
         return Counter(f"vllm:{name}", about, ["model_name"], registry=self.registry).labels(self._model)
 
     def _histogram(self, name: str, about: str, buckets: Sequence[float]) -> Histogram:
-        made = Histogram(f"vllm:{name}", about, ["model_name"], buckets=buckets, registry=self.registry)
-        return made.labels(self._model)
+        histogram = Histogram(f"vllm:{name}", about, ["model_name"], buckets=buckets, registry=self.registry)
+        return histogram.labels(self._model)
 
     def asked(self, n: int, limits: Iterable[int]) -> None:
         """A request was taken."""

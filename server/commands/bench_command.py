@@ -40,10 +40,10 @@ def bench(argv: list[str]) -> int:
 
 def _serve(passed: list[str], args: argparse.Namespace) -> int:
     with _target(args.target, passed) as url:
-        found = asyncio.run(_run(args, url))
+        results = asyncio.run(_run(args, url))
     if args.json:
-        print(json.dumps({"url": url, "runs": found}))
-    return 1 if any(run["errors"] or not run["ok"] for run in found) else 0
+        print(json.dumps({"url": url, "runs": results}))
+    return 1 if any(run["errors"] or not run["ok"] for run in results) else 0
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
@@ -96,16 +96,16 @@ async def _run(args: argparse.Namespace, url: str) -> list[dict[str, Any]]:
     )
     # One that is not counted, so that nothing is done for the first time.
     await measure(Load(url=url, model=model, key=args.api_key, requests=1, max_tokens=2, seed=1), 1)
-    found = []
+    results = []
     if not args.json:
         print(f"{model or 'the model'} at {url}, {args.max_tokens} tokens an answer\n\n{_HEAD}", flush=True)
     for clients in args.clients:
         # Other prompts for each, or the later runs would find theirs read.
         run = summary(clients, await measure(evolve(load, seed=clients), clients))
-        found.append(run)
+        results.append(run)
         if not args.json:
             print(_line(run), flush=True)
-    return found
+    return results
 
 
 _HEAD = (

@@ -20,7 +20,7 @@ def rules(at: int, tool: Tool) -> Iterator[str]:
     Raises `GrammarError` for what markup cannot be held to.
     """
     head, end = literal(f"\n{FUNCTION}{tool.name}>\n"), literal(f"{FUNCTION_END}\n{CALLED}")
-    if not tool.held:
+    if not tool.constrained:
         yield f"call_{at}: {head} param_{at}* {end}"
         yield f"param_{at}: {literal(PARAMETER)} /{KEY}/ {literal(VALUE_OPEN)} value_{at}"
         yield f"value_{at}[lazy]: {quoted(f'(?s:.*){VALUE_CLOSE}')}"
@@ -37,7 +37,7 @@ def rules(at: int, tool: Tool) -> Iterator[str]:
 
 def parts(tool: Tool) -> Iterator[str]:
     """A grammar for each value that nothing may satisfy, which shows where the whole is far from its beginning."""
-    for value in _values(0, tool).values() if tool.held else ():
+    for value in _values(0, tool).values() if tool.constrained else ():
         if value.bounded:
             yield f"start: VALUE\nVALUE: {value.terminal}\n"
 

@@ -54,7 +54,7 @@ def opened_parser() -> TaggedParser:
 
 def held_parser() -> TaggedParser:
     """A grammar holds the answer to calls as markup."""
-    return TaggedParser(thinks=False, calls=XmlCalls(SCHEMAS, held=True))
+    return TaggedParser(thinks=False, calls=XmlCalls(SCHEMAS, constrained=True))
 
 
 def called_parser() -> TaggedParser:

@@ -10,7 +10,7 @@ from attrs import field, frozen
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from mks.server.dialects.calls_xml import VALUE_CLOSE
-from mks.server.dialects.formats import FORMATS, LONGEST, found
+from mks.server.dialects.formats import FORMATS, LONGEST, search_pattern
 from mks.server.dialects.relaxed import holdable, outline
 from mks.server.dialects.xml_values import lowered
 from mks.server.engine.grammar import GrammarError, json_rule
@@ -169,5 +169,5 @@ def test_less_of_a_schema() -> None:
 
 def test_patterns_are_found_anywhere() -> None:
     """Unless they say where."""
-    assert found("a|^b$") == "(?s:.*)(?:a)(?s:.*)|(?:b)"
-    assert found("a^b") is None
+    assert search_pattern("a|^b$") == "(?s:.*)(?:a)(?s:.*)|(?:b)"
+    assert search_pattern("a^b") is None

@@ -17,7 +17,7 @@ from mks.dsl.render import render_all
 from mks.dsl.source import Source, Span
 from mks.dsl.text import syntax as s
 from mks.dsl.text.cut import Trust, cut
-from mks.dsl.text.forms import BLOCKS, FORMS, NAMED_FORMS, CONTEXTS, WORDS, human
+from mks.dsl.text.forms import BLOCKS, CONTEXTS, FORMS, NAMED_FORMS, WORDS, human
 from mks.dsl.text.parse import parse
 from mks.dsl.text.parser import STARTS, grammar
 from mks.dsl.text.recover import recover
