@@ -25,7 +25,10 @@ _FAR = 256
 
 @frozen
 class JsonCalls:
-    """How these calls are read; `names` are those of the tools. `constrained`: a grammar holds the answer to its form."""
+    """How these calls are read; `names` are those of the tools.
+
+    `constrained`: a grammar holds the answer to its form.
+    """
 
     names: Collection[str] = field(factory=tuple, repr=False)
     constrained: bool = False
