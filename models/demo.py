@@ -107,7 +107,7 @@ def _convert(default: Default, gguf: Path, folder: Path, sink: Sink, progress: P
         write_safetensors(part / "model.safetensors", _widened(checkpoint, progress))
         _publish(part, folder)
     except tokenizer.UnreadableTokenizer as e:
-        sink.report("E416", f"`{gguf}` is a GGUF file that is not read: {e}")
+        sink.report("E416", f"`{gguf}` is a GGUF file that cannot be read: {e}")
         return False
     except OSError as e:
         sink.report("E418", f"`{gguf}` cannot be converted into `{folder}`: {e.strerror or e}",

@@ -52,10 +52,20 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser("bench compile", _ABOUT, _EXAMPLES)
     add_choice(parser, model="qwen38")
     add = parser.add_argument
-    add("--timeout", metavar="S", type=number(1, 86400), default=300.0, help="stop each after so long; what was "
-        "stopped took longer than that (default: %(default)g)")  # fmt: skip
-    add("--memory", metavar="GIB", type=number(0.1, 65536), default=8.0, help="stop what holds more memory than that "
-        "(default: %(default)g)")  # fmt: skip
+    add(
+        "--timeout",
+        metavar="S",
+        type=number(1, 86400),
+        default=300.0,
+        help="stop each compilation after this many seconds; the table then says `over` (default: %(default)g)",
+    )
+    add(
+        "--memory",
+        metavar="GIB",
+        type=number(0.1, 65536),
+        default=8.0,
+        help="stop a compilation that uses more memory (default: %(default)g)",
+    )
     add("--json", action="store_true", help="print one JSON object instead of a table")
     return parser
 

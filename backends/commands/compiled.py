@@ -117,7 +117,7 @@ class Compiled:
         alike = theirs["definition"] == ours["definition"]
         if not alike:
             yield (
-                "from another definition than what is served",
+                "from another definition than the one that is served",
                 first_difference(theirs["definition"], ours["definition"]),
             )
         pairs = [(key, what, theirs[key], ours[key]) for key, what in _NAMED.items()]
@@ -132,7 +132,7 @@ class Compiled:
         # Whatever else differs makes this differ, too.
         if alike and theirs["layout"] != ours["layout"]:
             notes = (f"layout {theirs['layout'][:16]} there, {ours['layout'][:16]} here",)
-            yield "for weights that lie otherwise than those that are served", notes
+            yield "for another weight layout than the one that is served", notes
 
     def _helps(self, rows: int, context: int) -> tuple[str, ...]:
         if self.served.source.plain:

@@ -61,7 +61,7 @@ def open_compiled(folder: Path) -> Steps:
     except (TypeError, KeyError, AttributeError):
         folders = []
     if not folders:
-        raise _error(f"the manifest of `{folder}` is not whole", ("its `steps` are no list of folders",))
+        raise _error(f"the manifest of `{folder}` is not whole", ("its `steps` are not a list of folders",))
     steps = [Step(each, _whole(each, _manifest(each))) for each in folders]
     return Steps(folder, tuple(sorted(steps, key=lambda step: step.rows)))
 

@@ -47,8 +47,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--schedule", metavar="NAME", help="which of the definition's schedules (default: its only one)")
     add("--sizes", choices=["config"], help="take the sizes from the checkpoint's config.json")
     add_sizes(parser)
-    add("--dtype", choices=["f32", "bf16", "auto"], default="auto", help="what the model's bf16 means; auto is the "
-        "narrowest that the checkpoint allows (default: %(default)s)")  # fmt: skip
+    add(
+        "--dtype",
+        choices=["f32", "bf16", "auto"],
+        default="auto",
+        help="working type, which the model's bf16 stands for; auto is the "
+        "narrowest that the checkpoint allows (default: %(default)s)",
+    )
     add("--verify", action="store_true", help="read everything back and compare it with its checksums")
     add("--json", action="store_true", help="print one JSON object: folder, cores, bytes, written, resumed, seconds")
     return parser

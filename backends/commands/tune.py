@@ -41,7 +41,10 @@ def main(argv: list[str]) -> int:
         "mks tune", description=ABOUT, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--rows", metavar="N", type=count, help="only for so many sequences; all numbers must fit still"
+        "--rows",
+        metavar="N",
+        type=count,
+        help="search for this number of sequences only; all numbers of rows must still fit",
     )
     parser.add_argument("--position", metavar="N", type=natural, help="each row's earlier tokens; at most what the "
                         "context has room for, which is the default")  # fmt: skip

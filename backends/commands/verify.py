@@ -68,8 +68,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--schedule", metavar="NAME", help="which of the definition's schedules (default: its only one)")
     add("--sizes", choices=["config"], help="take the sizes from the checkpoint's config.json")
     add_sizes(parser)
-    add("--dtype", choices=["f32", "bf16", "auto"], default="f32", help="what the model's bf16 means; auto is the "
-        "narrowest that the checkpoint allows (default: %(default)s)")  # fmt: skip
+    add(
+        "--dtype",
+        choices=["f32", "bf16", "auto"],
+        default="f32",
+        help="working type, which the model's bf16 stands for; auto is the "
+        "narrowest that the checkpoint allows (default: %(default)s)",
+    )
     add("--rows", metavar="N", type=count, default=1, help="sequences at once, each a position further than the one "
         "before (default: %(default)s)")  # fmt: skip
     add("--positions", metavar="0,1,2,300", type=ids, help="the steps, by the first sequence's positions (default: "

@@ -118,7 +118,7 @@ def route(program: p.Program, bank: p.ExpertPool) -> float:
 def attend_tile(op: p.Attend, program: p.Program, target: Target) -> float:
     """One tile of a cache: scores, the running softmax, the values' sum. Latents are keys and values.
 
-    Tokens of one sequence see it together; where positions are shared out, one after the other.
+    Tokens of one sequence see it together; where positions are sharded, one after the other.
     """
     ring = program.caches[op.ring]
     shapes = [program.buffers[name].shape[1:] for name in ring.buffers]

@@ -68,8 +68,12 @@ def parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespa
     config.add_argument("--config", metavar="JSON", type=Path, help="compare the sizes with this config")
     parser.add_argument("--adopt", action="store_true", help="take the sizes from the config instead of comparing")
     add_sizes(parser)
-    parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16", help="what the model's bf16 means "
-                        "(default: %(default)s)")  # fmt: skip
+    parser.add_argument(
+        "--dtype",
+        choices=["bf16", "f32"],
+        default="bf16",
+        help="working type, which the model's bf16 stands for (default: %(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args(argv)
     if args.adopt and args.config is None and args.checkpoint is None:

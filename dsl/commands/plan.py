@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--rows", metavar="N", type=count, help="only for so many sequences at once")
+    which.add_argument("--rows", metavar="N", type=count, help="only for this number of sequences at once")
     which.add_argument("--span", metavar="N", type=count, help="a pass over N tokens of one sequence, one of the "
                        "schedule's spans, instead of decode steps")  # fmt: skip
     parser.add_argument("--time", action="store_true", help="predict how long the step takes")

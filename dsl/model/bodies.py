@@ -112,7 +112,7 @@ def _check_name(target: s.Name, type_: Type, scope: Scope, carried: dict[str, Ty
                            others=(Label(assigned[text], "first here"),),
                            notes=("only names that a step sets before its loop may be assigned again",))  # fmt: skip
     if text in RESERVED:
-        raise scope.report("E102", f"`{text}` has a meaning of its own and cannot be assigned", target.span)
+        raise scope.report("E102", f"`{text}` is a reserved name and cannot be assigned", target.span)
     for key in (f"{scope.part}.{text}", text):
         if key in world.declared_at and key not in world.functions:
             raise scope.report("E102", f"`{text}` is declared already", target.span,
@@ -126,7 +126,7 @@ def _write(statement: s.Assign, value: Node, guard: m.Static | None, scope: Scop
         raise scope.report("E109", "a cache or buffer is written alone", statement.span)
     base = node(target.base, scope)
     if not isinstance(base, m.StateRef):
-        raise scope.report("E116", f"`{target.base.span.text}` is no cache or buffer", target.base.span)
+        raise scope.report("E116", f"`{target.base.span.text}` is not a cache or buffer", target.base.span)
     state = scope.world.states[base.name]
     if state.kind == "state":
         raise scope.report("E116", f"`{base.name}` is a state: the op that it is passed to writes it", target.span)

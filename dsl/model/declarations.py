@@ -68,8 +68,8 @@ def ignores(model: s.Model, world: World) -> tuple[m.Ignore, ...]:
     for ignore in patterns:
         for word in re.findall(r"\{([^{}]*)\}", ignore.pattern):
             if word not in world.sizes and word not in world.damaged:
-                world.sink.report("E121", f"`{{{word}}}` stands for nothing here", ignore.span,
-                                  notes=("a size's or constant's value can stand here, and `*` for any text",),
+                world.sink.report("E121", f"`{{{word}}}` is not a known placeholder", ignore.span,
+                                  notes=("a placeholder is the name of a size or constant; `*` matches any text",),
                                   helps=did_you_mean(word, world.sizes))  # fmt: skip
     return tuple(patterns)
 
@@ -137,7 +137,7 @@ def _tensor(
                 continue
             if word not in axes:
                 known = sorted(axes | {"name"} | ({"layer"} if scope.part else set()))
-                scope.report("E121", f"`{{{word}}}` stands for nothing here", text.span,
+                scope.report("E121", f"`{{{word}}}` is not a known placeholder", text.span,
                              notes=(f"known: {', '.join(f'{{{k}}}' for k in known)}",),
                              helps=did_you_mean(word, known))  # fmt: skip
         if scope.part is not None and "{layer}" not in filled:
@@ -171,10 +171,14 @@ def check_aliases(world: World) -> None:
                                       helps=did_you_mean(alias.weight, world.weights))  # fmt: skip
             elif other.shape != weight.shape or other.codec != weight.codec:
                 parties = tuple(Label(w.span, f"{w.codec}{show(w.shape)}") for w in (other, weight))
-                world.sink.report("E107", f"`{other.name}` cannot stand for `{weight.name}`", alias.span,
-                                  others=parties)  # fmt: skip
+                world.sink.report(
+                    "E107",
+                    f"`{other.name}` cannot replace `{weight.name}`: their types differ",
+                    alias.span,
+                    others=parties,
+                )
         if weight.tensors and not _has_tensor(weight, world, set()):
-            world.sink.report("E121", f"`{weight.name}` stands for itself and has no tensor", weight.span)
+            world.sink.report("E121", f"`{weight.name}` is an alias of itself and has no tensor", weight.span)
         if not weight.tensors:
             world.sink.report("E121", f"`{weight.name}` has no name in a checkpoint", weight.span)
 

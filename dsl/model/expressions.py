@@ -41,7 +41,7 @@ def node(expr: s.Expr, scope: Scope) -> Node:
             return _index(expr, scope)
         case s.Call():
             return _call(expr, scope)
-    raise scope.report("E106", "this cannot stand here", expr.span)
+    raise scope.report("E106", "this is not allowed here", expr.span)
 
 
 def static(expr: s.Expr, scope: Scope, what: str) -> m.Static:
@@ -82,7 +82,7 @@ def _not_static(expr: s.Unary | s.Binary, scope: Scope) -> Stop:
 def _when(expr: s.When, scope: Scope) -> Node:
     condition = static(expr.condition, scope, "a condition")
     if expr.other is None:
-        raise scope.report("E110", "a choice needs `else` here", expr.span)
+        raise scope.report("E110", "a conditional value needs `else` here", expr.span)
     then, other = node(expr.value, scope), node(expr.other, scope)
     if isinstance(then, m.Static) and isinstance(other, m.Static):
         joined = s.When(expr.span, then.expr, condition.expr, other.expr)
@@ -95,7 +95,7 @@ def _when(expr: s.When, scope: Scope) -> Node:
         _single(choice, scope)
     numbers = {then.type.dtype, other.type.dtype} <= {"bf16", "f32"}
     if then.type.shape != other.type.shape or not (numbers or then.type == other.type):
-        raise scope.report("E107", f"the two choices differ: {then.type} and {other.type}", expr.span,
+        raise scope.report("E107", f"the two branches have different types: {then.type} and {other.type}", expr.span,
                            others=(Label(then.span, str(then.type)), Label(other.span, str(other.type))))  # fmt: skip
     joined_type = Type("f32", then.type.shape) if numbers else then.type
     return m.Select(condition, then, other, joined_type, expr.span)

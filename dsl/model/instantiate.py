@@ -59,7 +59,7 @@ class _Values:
                 at = size or self.model.lists[name]
                 self.known |= dict.fromkeys(self.open[self.open.index(name) :], 1)  # one circle, one error
                 circle = " -> ".join([*self.open[self.open.index(name) :], name])
-                raise StaticError(f"`{name}` is defined by itself: {circle}", at.span)
+                raise StaticError(f"`{name}` is defined in terms of itself: {circle}", at.span)
             self.open.append(name)
             try:
                 self.known[name] = self._size(size) if size is not None else self._list(self.model.lists[name])
@@ -125,10 +125,12 @@ class _Values:
                 step = evaluate(item.step, self) if item.step is not None else 1
                 bounds = [evaluate(item.start, self), evaluate(item.stop, self), step]
                 if any(isinstance(b, bool) or not isinstance(b, int) for b in bounds) or bounds[2] == 0:
-                    raise StaticError("a range runs over whole numbers, by one that is not 0", item.span)
+                    raise StaticError(
+                        "a range has whole numbers as its bounds and as its step, which must not be 0", item.span
+                    )
                 start, stop, by = (int(b) for b in bounds)  # type: ignore[arg-type]
                 if abs(stop - start) > 1 << 20:
-                    raise StaticError("this range is too long to mean anything", item.span)
+                    raise StaticError("this range has more than 2 ** 20 numbers", item.span)
                 items.extend(range(start, stop, by))
             else:
                 value = evaluate(item, self)

@@ -32,7 +32,7 @@ def resolve(declared: s.Model, targets: dict[str, m.Model], damaged: frozenset[s
                     world.functions[item.name.text] = item
             case s.Part():
                 if item.name.text == STEP:
-                    sink.report("E102", f"`{STEP}` has a meaning of its own and cannot be a part", item.name.span,
+                    sink.report("E102", f"`{STEP}` is a reserved name and cannot be a part", item.name.span,
                                 notes=("schedules mean the step by it",))  # fmt: skip
                 if item.name.text in parts:
                     sink.report("E102", f"part `{item.name.text}` is declared twice", item.name.span,
@@ -117,7 +117,7 @@ def _steps(declared: s.Model, top: Scope, parts: dict[str, s.Part]) -> tuple[dic
                               others=(Label(steps[name].span, "first here"),))  # fmt: skip
             continue
         if item.name is not None and (name == STEP or name in parts):
-            problem = "is a part already" if name in parts else "has a meaning of its own"
+            problem = "is a part already" if name in parts else "is a reserved name"
             world.sink.report("E102", f"`{name}` {problem} and cannot be a step's name", item.head)
             continue
         if item.block is not None and item.block.text not in world.sizes and item.block.text not in world.damaged:

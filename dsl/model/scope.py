@@ -58,7 +58,7 @@ class World:
         """Note a declaration; a second one of the same name is an error."""
         key = name.text if scope is None else f"{scope}.{name.text}"
         if name.text in RESERVED:
-            self.sink.report("E102", f"`{name.text}` has a meaning of its own and cannot be declared", name.span)
+            self.sink.report("E102", f"`{name.text}` is a reserved name and cannot be declared", name.span)
             return False
         for other in dict.fromkeys((key, name.text)):
             if other in self.declared_at:
@@ -124,7 +124,7 @@ class Scope:
         if text not in self.inputs:
             where = {"layer": "inside parts and conditions of layers", "row": "in a step `on` a block",
                      "token": "in steps", "position": "in steps and parts"}[text]  # fmt: skip
-            raise self.report("E101", f"`{text}` has no value here", name.span, notes=(f"it is known {where}",))
+            raise self.report("E101", f"`{text}` has no value here", name.span, notes=(f"it is defined {where}",))
         if text in ("token", "position"):
             return m.Input(text, Type("int32"), name.span)
         return m.Static(name, frozenset({text}), name.span)

@@ -63,11 +63,11 @@ def no_sums(reduces: list[Reduce], draft: Draft) -> None:
     inside = {p.weight for p in draft.facts.products if p.in_experts}
     for line in reduces:
         if line.value not in inside and not _partial(line.value, reduces, draft):
-            draft.sink.report("E207", f"`{line.value}` is no partial sum: there is nothing to reduce", line.span,
+            draft.sink.report("E207", f"`{line.value}` is not a partial sum: there is nothing to reduce", line.span,
                               notes=("a product over a sharded axis leaves a partial sum on each core",))  # fmt: skip
         firsts = [p.values[0] for p in draft.facts.products if line.value in p.values]
         if firsts and line.value not in firsts:
-            draft.sink.report("E207", f"`{line.value}` comes of one sum with `{firsts[0]}`, by which schedules call it",
+            draft.sink.report("E207", f"`{line.value}` is the same sum as `{firsts[0]}`, the name that schedules use",
                               line.span, helps=(f"write `reduce {firsts[0]}`",))  # fmt: skip
 
 
@@ -130,5 +130,5 @@ def form(item: s.Form, draft: Draft) -> Form | None:
         return None
     if item.value.text == "latent":
         draft.sink.report("E207", "`latent` is the form already", item.value.span,
-                          notes=("a line that changes nothing is an error",))  # fmt: skip
+                          notes=("a line without an effect is an error",))  # fmt: skip
     return Form(part, item.value.text, item.span)

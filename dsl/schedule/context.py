@@ -28,7 +28,7 @@ class Draft:
     def once(self, key: str, span: Span) -> bool:
         """Whether a statement of its kind is the first; a second is an error."""
         if key in self.seen:
-            self.sink.report("E202", f"`{key}` is said twice", span, others=(Label(self.seen[key], "first here"),))
+            self.sink.report("E202", f"`{key}` is given twice", span, others=(Label(self.seen[key], "first here"),))
             return False
         self.seen[key] = span
         return True

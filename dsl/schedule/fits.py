@@ -53,10 +53,10 @@ def _check_positions(shard: Shard, schedule: Schedule, facts: Facts, sink: Sink)
             missing = [over for over in schedule.over_positions if over not in heads]
             if part in expanded:
                 sink.report("E213", f"`{part}.cache = expanded` keeps all positions of a core's own heads",
-                            expanded[part].span, others=(Label(shard.span, "positions are shared out"),))  # fmt: skip
+                            expanded[part].span, others=(Label(shard.span, "positions are sharded"),))  # fmt: skip
             elif missing:
                 size = show((axis,)).strip("[]")
-                sink.report("E213", f"positions are shared out over `{missing[0]}`, but `{size}` is not", shard.span,
+                sink.report("E213", f"positions are sharded over `{missing[0]}`, but `{size}` is not", shard.span,
                             others=(Label(call.span, "each core would attend for the same heads"),),
                             helps=(f"write `shard {', '.join(shard.axes)} : {size}`",))  # fmt: skip
 
@@ -69,11 +69,11 @@ def _cut_in_ranges(stored: m.Weight | m.State, schedule: Schedule, facts: Facts,
         spans = [schedule.shards[name].span for name in names]
         described = f"`{stored.name}` {show(shape)}"
         if len(names) > 1:
-            sink.report("E213", f"two sizes of one axis of {described} are shared out, `{names[0]}` and `{names[1]}`",
+            sink.report("E213", f"two sizes of one axis of {described} are sharded, `{names[0]}` and `{names[1]}`",
                         spans[1], others=(Label(spans[0], "here"), Label(stored.span, "declared here")))  # fmt: skip
             return False
         if names and any(names[0] not in {atom.name for atom in atoms} for atoms, _ in axis.terms):
-            sink.report("E213", f"`{names[0]}` is no factor of the axis `{axis}` of {described}", spans[0],
+            sink.report("E213", f"`{names[0]}` is not a factor of the axis `{axis}` of {described}", spans[0],
                         others=(Label(stored.span, "declared here"),),
                         notes=("a core's share must be one range of it",))  # fmt: skip
             return False
@@ -100,7 +100,7 @@ def _cut_once(stored: m.Weight | m.State, schedule: Schedule, facts: Facts, repo
     if split is not None:
         rows = [schedule.shards[name] for name in _of(stored, shape[0], schedule, facts)]
         if rows and {axis for by in rows for axis in by.axes} >= set(split.axes):
-            sink.report("E207", f"the rows of `{stored.name}` {show(shape)} are shared out over "
+            sink.report("E207", f"the rows of `{stored.name}` {show(shape)} are sharded over "
                         f"{', '.join(f'`{a}`' for a in split.axes)} already", split.span,
                         others=(Label(rows[0].span, "here"),))  # fmt: skip
             return
@@ -110,7 +110,7 @@ def _cut_once(stored: m.Weight | m.State, schedule: Schedule, facts: Facts, repo
         for axis in by.axes:
             if axis in cut:
                 if not reported & {by.span, cut[axis]}:  # one cause, one error
-                    sink.report("E213", f"`{axis}` cuts `{stored.name}` {show(shape)} twice", by.span,
+                    sink.report("E213", f"`{axis}` shards `{stored.name}` {show(shape)} twice", by.span,
                                 others=(Label(cut[axis], "cut here"), Label(stored.span, "declared here")))  # fmt: skip
                 reported |= {by.span, cut[axis]}
                 return

@@ -69,7 +69,7 @@ def _moved_already(prefetches: list[Prefetch], streams: list[Stream], draft: Dra
             draft.sink.report("E202", f"a stream moves `{prefetch.what}` already", prefetch.span,
                               others=(Label(carried[prefetch.what], "here"),))  # fmt: skip
         elif prefetch.kind == "weight" and prefetch.what in routed:
-            draft.sink.report("E208", f"`{prefetch.what}` is chosen by routes: nothing is known of it before",
+            draft.sink.report("E208", f"routes choose `{prefetch.what}` during the step, so it cannot be prefetched",
                               prefetch.span, helps=(f"write `fetch {routed[prefetch.what]}.experts`",))  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def _once(named: list[tuple[Any, Span]], draft: Draft) -> None:
     first: dict[Any, Span] = {}
     for key, span in named:
         if key in first:
-            draft.sink.report("E202", "this is said twice", span, others=(Label(first[key], "first here"),))
+            draft.sink.report("E202", "this is given twice", span, others=(Label(first[key], "first here"),))
         first.setdefault(key, span)
 
 
@@ -129,7 +129,7 @@ def _stream(item: s.Stream, streamed: dict[str, s.Name], draft: Draft) -> Stream
                 streamed.setdefault(key, name)
         lines[part] = tuple(g for g in groups if g is not None)
     if not lines:
-        draft.sink.report("E207", f"stream `{item.name.text}` carries nothing", item.name.span)
+        draft.sink.report("E207", f"stream `{item.name.text}` has no weights", item.name.span)
     if slots is None or slot is None:
         return None
     return Stream(item.name.text, slots, slot, tuple(lines.items()), item.span, given["slots"].span,
@@ -152,8 +152,12 @@ def _group(item: s.Group, part: str, draft: Draft) -> Group | None:
                               if len(draft.model.weights[weight].shape) == 1 else ())  # fmt: skip
             continue
         if products[0].in_experts:
-            draft.sink.report("E208", f"`{weight}` is chosen by routes: a stream cannot know its order", name.span,
-                              helps=(f"write `fetch {part}.experts`",))  # fmt: skip
+            draft.sink.report(
+                "E208",
+                f"routes choose `{weight}` during the step, so a stream cannot know its order",
+                name.span,
+                helps=(f"write `fetch {part}.experts`",),
+            )
             continue
         names.append(weight)
         operands.append((name, products[0].operand))
@@ -171,7 +175,7 @@ def _fetch(item: s.Fetch, draft: Draft) -> Fetch | None:
     part, _, what = item.what.text.partition(".")
     if what != "experts" or part not in draft.facts.experts:
         known = [f"{p}.experts" for p in draft.facts.experts]
-        draft.sink.report("E204", f"`{item.what.text}` is nothing that routes choose", item.what.span,
+        draft.sink.report("E204", f"routes do not choose `{item.what.text}`", item.what.span,
                           helps=did_you_mean(item.what.text, known))  # fmt: skip
         return None
     return Fetch(part, slots or 1, item.span)
@@ -184,7 +188,7 @@ def _point(point: s.Point, draft: Draft) -> Point | None:
                                                                   and head in draft.facts.bodies):  # fmt: skip
         return Point(relation, text, point.span)
     if relation == "at":
-        draft.sink.report("E210", f"`{text}` is no point in time", point.span,
+        draft.sink.report("E210", f"`{text}` is not a point in time", point.span,
                           notes=("points are `P.start`, `before P.value`, `after P.value`, `previous P.value`, "
                                  "`previous part` and `previous layer`",),
                           helps=(f"write `after {text}`",) if text in draft.facts.values else ())  # fmt: skip

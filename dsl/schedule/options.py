@@ -18,7 +18,7 @@ def options(given: tuple[s.Option, ...], known: tuple[str, ...], draft: Draft) -
             draft.sink.report("E206", f"unknown option `{name}`", option.span,
                               notes=(f"known: {', '.join(known)}",), helps=did_you_mean(name, known))  # fmt: skip
         elif name in by_name:
-            draft.sink.report("E202", f"`{name}` is said twice", option.span,
+            draft.sink.report("E202", f"`{name}` is given twice", option.span,
                               others=(Label(by_name[name].span, "first here"),))  # fmt: skip
         else:
             by_name[name] = option
@@ -41,7 +41,9 @@ def count(option: s.Option | None, units: dict[str, int], draft: Draft) -> int |
         draft.sink.report("E206", what, value.span, helps=helps)
         return None
     if not isinstance(value.value, int) or not 0 < value.value < 1 << 40:
-        draft.sink.report("E205", f"{value.text} is not a positive whole number", value.span)
+        draft.sink.report(
+            "E205", f"`{option.name.text}` must be a positive whole number below 2 ** 40, not {value.text}", value.span
+        )
         return None
     return value.value * units[unit]
 

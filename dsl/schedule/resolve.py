@@ -30,7 +30,7 @@ def resolve_schedule(declared: s.Schedule, model: m.Model, sink: Sink) -> Schedu
     spans, keep = _spans(settings.get("span"), draft)
     context = _context(settings.get("context"), declared, draft)
     if max(spans) > context and "span" in settings and "context" in settings:
-        draft.sink.report("E205", f"a pass over {max(spans)} tokens is longer than the context, {context}",
+        draft.sink.report("E205", f"a span of {max(spans)} tokens is longer than the context of {context} tokens",
                           settings["span"].span, others=(Label(settings["context"].span, "the context"),))  # fmt: skip
     _mesh(declared, target, topology, draft)
     for item in declared.items:
@@ -65,18 +65,18 @@ def _tile(tile: int, context: int, span: Span, draft: Draft) -> None:
                           helps=(f"write `tile = {longest} tokens`",))  # fmt: skip
     elif tile < STEP:
         draft.sink.report("E205", f"{described} is shorter than {STEP}", span,
-                          notes=("starting the transfers of shorter ones takes longer than they do",),
+                          notes=("shorter transfers take longer to start than to run",),
                           helps=(f"write `tile = {min(2 * STEP, longest)} tokens`",))  # fmt: skip
     elif tile % STEP:
         near = (tile // STEP * STEP, min(-(-tile // STEP) * STEP, longest))
-        draft.sink.report("E205", f"{described} is no multiple of {STEP}", span,
+        draft.sink.report("E205", f"{described} is not a multiple of {STEP}", span,
                           helps=tuple(f"write `tile = {size} tokens`" for size in dict.fromkeys(near)))  # fmt: skip
 
 
 def _machine(declared: s.Schedule, draft: Draft) -> tuple[Target | None, tuple[int, ...]]:
     machines = [item for item in declared.items if isinstance(item, s.Target) and draft.once("target", item.span)]
     if not machines:
-        draft.sink.report("E201", f"schedule `{declared.name.text}` names no target", declared.name.span,
+        draft.sink.report("E201", f"schedule `{declared.name.text}` has no `target` line", declared.name.span,
                           helps=("write `target tpu7x 2x2x1`",))  # fmt: skip
         return None, ()
     item = machines[0]
@@ -114,8 +114,8 @@ def _numbers(item: s.Setting | None, draft: Draft, largest: int | None) -> tuple
     for number in () if item is None else item.values:
         value = number.value
         if not isinstance(value, int) or value < 1 or (largest is not None and value > largest):
-            limit = f"1 to {largest}" if largest else "1 or more"
-            draft.sink.report("E205", f"{number.text} is not a whole number, {limit}", number.span)
+            limit = f"from 1 to {largest}" if largest else "of 1 or more"
+            draft.sink.report("E205", f"`{item.keyword}` takes whole numbers {limit}, not {number.text}", number.span)
         elif value in values:
             draft.sink.report("E205", f"{value} is listed twice", number.span)
         else:
@@ -137,7 +137,7 @@ def _spans(item: s.Setting | None, draft: Draft) -> tuple[tuple[int, ...], bool]
 
 def _context(item: s.Setting | None, declared: s.Schedule, draft: Draft) -> int:
     if item is None:
-        draft.sink.report("E201", f"schedule `{declared.name.text}` says no context", declared.name.span,
+        draft.sink.report("E201", f"schedule `{declared.name.text}` has no `context` line", declared.name.span,
                           helps=("write `context 4096`",))  # fmt: skip
         return 1
     values = _numbers(item, draft, None)
@@ -152,7 +152,11 @@ def _mesh(declared: s.Schedule, target: Target | None, topology: tuple[int, ...]
             continue
         for axis in item.axes:
             if not isinstance(axis.size.value, int) or axis.size.value < 1:
-                draft.sink.report("E205", f"{axis.size.text} is not a whole number, 1 or more", axis.size.span)
+                draft.sink.report(
+                    "E205",
+                    f"the length of axis `{axis.name.text}` must be a whole number of 1 or more, not {axis.size.text}",
+                    axis.size.span,
+                )
             elif axis.name.text in draft.mesh:
                 draft.sink.report("E203", f"axis `{axis.name.text}` is named twice", axis.span)
             else:
@@ -183,7 +187,7 @@ def _shard(item: s.Shard, draft: Draft) -> None:
                               helps=did_you_mean(name, (*model.sizes, "position")))  # fmt: skip
         elif name not in used:
             draft.sink.report("E207", f"no weight or state has an axis of `{name}`", entry.size.span,
-                              notes=("a line that changes nothing is an error",))  # fmt: skip
+                              notes=("a line without an effect is an error",))  # fmt: skip
         elif name in draft.shards:
             draft.sink.report("E202", f"`{name}` is sharded twice", entry.span,
                               others=(Label(draft.shards[name].span, "first here"),))  # fmt: skip
@@ -194,8 +198,8 @@ def _shard(item: s.Shard, draft: Draft) -> None:
             draft.sink.report("E206", f"unknown option `{entry.option.text}`", entry.option.span,
                               helps=("`(repeat)` lets several cores hold the same entry",))  # fmt: skip
         elif axes and all(draft.mesh[axis] == 1 for axis in axes):
-            draft.sink.report("E207", f"one core cannot share `{name}` out", entry.span,
-                              notes=("a line that changes nothing is an error",))  # fmt: skip
+            draft.sink.report("E207", f"`{name}` is sharded over one core only", entry.span,
+                              notes=("a line without an effect is an error",))  # fmt: skip
         elif axes:
             draft.shards[name] = Shard(name, axes, entry.option is not None, entry.span)
 
@@ -208,7 +212,7 @@ def _split(item: s.Split, draft: Draft) -> None:
             continue
         declared = draft.model.weights[weight]
         if len(declared.shape) != 2 or not draft.facts.products_of(weight):
-            draft.sink.report("E207", f"`{weight}` is no product's matrix; only products are split", name.span,
+            draft.sink.report("E207", f"`{weight}` is not the matrix of a product; only those are split", name.span,
                               others=(Label(declared.span, "declared here"),))  # fmt: skip
         elif weight in draft.splits:
             draft.sink.report("E202", f"`{weight}` is split twice", name.span,

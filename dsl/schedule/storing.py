@@ -27,7 +27,7 @@ def store(item: s.Store, draft: Draft) -> list[Store]:
         declared = draft.model.weights[weight].codec
         if declared == codec:
             draft.sink.report("E207", f"`{weight}` is {codec} already", name.span,
-                              notes=("a line that changes nothing is an error",))  # fmt: skip
+                              notes=("a line without an effect is an error",))  # fmt: skip
         elif (why := _why_not(weight, declared, codec, draft)) is not None:
             reason, helps = why
             draft.sink.report("E217", f"`{weight}` cannot be kept as {codec}: {reason}", name.span, helps=helps,
@@ -41,7 +41,7 @@ def store(item: s.Store, draft: Draft) -> list[Store]:
 def _why_not(weight: str, declared: m.Codec, codec: m.Codec, draft: Draft) -> tuple[str, tuple[str, ...]] | None:
     """What stands against it, and what would do."""
     if not any(weight in weights for weights in draft.facts.experts.values()):
-        return "it is no routed expert's", ()
+        return "it does not belong to routed experts", ()
     if declared.name != "mxfp4":
         return f"{declared} has more bits than that holds", ()
     if codec.name != "fp8":

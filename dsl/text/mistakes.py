@@ -95,7 +95,7 @@ def _characters(broken: Broken) -> Diagnostic | None:
             return broken.report("E013", "this text has no closing quote", piece, helps=helps)
         if piece.text == ";":
             helps = ("leave it out: the end of the line ends a statement",)
-            return broken.report("E016", "no semicolons", piece, helps=helps)
+            return broken.report("E016", "semicolons are not part of the language", piece, helps=helps)
         if piece.kind == "other":
             instead = [f"use {_INSTEAD[piece.text]}"] if piece.text in _INSTEAD else []
             shown = f"`{piece.text}`" if piece.text.isprintable() and not piece.text.isspace() else "this character"
@@ -135,7 +135,7 @@ def _beginning(broken: Broken, at: int) -> Diagnostic | None:
     helps = [f"did you mean `{meant}`?"] if meant else []
     if not meant and known:
         helps.append(f"{called} holds {', '.join(f'`{word}`' for word in sorted(known - {'mks'}))}")
-    return broken.report("E019", f"`{first.text}` begins no statement of {called}", first, helps=helps)
+    return broken.report("E019", f"`{first.text}` does not begin a statement of {called}", first, helps=helps)
 
 
 def refused(broken: Broken, why: Refusal, base: int) -> Diagnostic:

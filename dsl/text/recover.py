@@ -77,7 +77,9 @@ class Recovery:
             piece = self.pieces[i]
             label = Label(self.span(piece.start, piece.end))
             helps = ("each statement has its own line",)
-            self.diagnostics.append(Diagnostic("E021", "a statement begins behind a `}`", label, helps=helps))
+            self.diagnostics.append(
+                Diagnostic("E021", "a statement begins after a `}` on the same line", label, helps=helps)
+            )
 
     def unclosed(self, bodies: list[Body], seen: int) -> None:
         """Blocks that are found open at the same place, innermost first."""
@@ -85,7 +87,7 @@ class Recovery:
         first = self.pieces[bodies[0].first]
         second = self.pieces[bodies[0].first + 1 : bodies[0].open]
         name = f" {second[0].text}" if second and second[0].kind == "word" else ""
-        others = [Label(self.span(p.start, p.end), "nor has this one") for p in outer[:DEEPEST_BLOCK]]
+        others = [Label(self.span(p.start, p.end), "this one is not closed either") for p in outer[:DEEPEST_BLOCK]]
         if seen < len(self.pieces):
             piece = self.pieces[seen]
             others.append(Label(self.span(piece.start, piece.end), "`}` is missing before this"))
@@ -139,7 +141,7 @@ class Recovery:
         if meant is None or BLOCKS.get(meant) != body.context:
             return self.attempt(statement, context, CONTEXTS[context][1], " { }")
         label = Label(self.span(first.start, first.end))
-        message = f"`{first.text}` begins no statement of {CONTEXTS[context][0]}"
+        message = f"`{first.text}` does not begin a statement of {CONTEXTS[context][0]}"
         self.diagnostics.append(Diagnostic("E019", message, label, helps=(f"did you mean `{meant}`?",)))
         end = self.pieces[statement.last - 1].end
         base = first.end - len(meant)
@@ -153,10 +155,12 @@ class Recovery:
         brace, called = self.pieces[body.open], CONTEXTS[context][0]
         first = self.pieces[statement.first]
         if statement.first == body.open:
-            return Diagnostic("E010", "a block has a word before its `{`", Label(self.span(brace.start, brace.end)))
+            return Diagnostic(
+                "E010", "a block needs a keyword before its `{`", Label(self.span(brace.start, brace.end))
+            )
         known = sorted(word for word in WORDS[context] if word in BLOCKS)
         helps = (f"{called} holds the blocks {', '.join(f'`{word}`' for word in known)}",) if known else ()
-        message = f"`{first.text}` is no block of {called}"
+        message = f"`{first.text}` is not a block of {called}"
         return Diagnostic("E019", message, Label(self.span(first.start, first.end)), helps=helps)
 
     def attempt(self, statement: Statement, context: str, start: str, behind: str = "") -> Any:
@@ -227,5 +231,5 @@ def _whole(source: Source) -> list[Diagnostic]:
     except UnexpectedInput as e:
         failure = _failure(e, 0, len(source.text))
         label = Label(Span(source, failure.start, failure.end))
-        return [Diagnostic("E010", "this does not follow from what stands before", label)]
+        return [Diagnostic("E010", "this is not allowed after the text before it", label)]
     return []

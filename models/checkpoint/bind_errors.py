@@ -101,17 +101,23 @@ class Faults:
             self._add(
                 "E425", weight, f"`{weight.name}` is absent, and the config unties it from `{alias.weight}`",
                 [f"absent: `{p.name}`" for p in weight.tensors if isinstance(p, m.CheckpointTensor)],
-                ('`"tie_word_embeddings": true` in config.json would make them one',),
+                ('`"tie_word_embeddings": true` in config.json ties them',),
                 (Label(alias.span, "used where the config allows it"),))  # fmt: skip
 
     def tied(self, weight: m.Weight, alias: m.Alias, mine: Stored, other: Stored) -> None:
         """The config says that head and embedding are one, and two different ones are stored."""
         # Engines disagree here: some use the stored head and some ignore it, so neither is a safe guess.
         self._add(
-            "E426", weight, f"the config ties `{weight.name}` to `{alias.weight}`, and another one is stored",
+            "E426",
+            weight,
+            f"the config ties `{weight.name}` to `{alias.weight}`, but the checkpoint stores a different tensor",
             [f"`{mine.name}` differs from `{other.name}`"],
-            ('`"tie_word_embeddings": false` makes the stored one count; without the tensor, the tie does',),
-            (Label(alias.span, "tied to this"),))  # fmt: skip
+            (
+                '`"tie_word_embeddings": false` in config.json selects the stored tensor; '
+                "to use the tie, remove the tensor",
+            ),
+            (Label(alias.span, "tied to this"),),
+        )
 
     @property
     def pointed(self) -> set[str]:

@@ -78,9 +78,9 @@ def open_gguf(path: Path, sink: Sink) -> tuple[Checkpoint, Mapping[str, Field]] 
         checkpoint = _checkpoint(path, mapped, reader, sink)
         return None if checkpoint is None else (checkpoint, reader.fields)
     except UnreadableGguf as e:
-        sink.report("E416", f"`{path}` is a GGUF file that is not read: {e}")
+        sink.report("E416", f"`{path}` is a GGUF file that cannot be read: {e}")
     except (ValueError, TypeError, LookupError, OverflowError, ArithmeticError) as e:
-        sink.report("E415", f"`{path}` is not a sound GGUF file", notes=(str(e),))
+        sink.report("E415", f"`{path}` is not a valid GGUF file", notes=(str(e),))
     return None
 
 
@@ -94,9 +94,9 @@ def _reader(path: Path, mapped: mmap.mmap, sink: Sink) -> GGUFReader | None:
     except CutShort as e:
         sink.report("E403", f"`{path}` is cut short: {e}", helps=("download the file again",))
     except BrokenGguf as e:
-        sink.report("E415", f"`{path}` is not a sound GGUF file: {e}")
+        sink.report("E415", f"`{path}` is not a valid GGUF file: {e}")
     except (ValueError, TypeError, LookupError, OverflowError, ArithmeticError) as e:
-        sink.report("E415", f"`{path}` is not a sound GGUF file", notes=(str(e),))
+        sink.report("E415", f"`{path}` is not a valid GGUF file", notes=(str(e),))
     return None
 
 
@@ -107,7 +107,7 @@ def _checkpoint(path: Path, mapped: mmap.mmap, reader: GGUFReader, sink: Sink) -
     unread = sorted({t.tensor_type.name for t in reader.tensors if not _readable(t.tensor_type)})
     if unread:
         names = [f"`{t.name}`" for t in reader.tensors if t.tensor_type.name in unread]
-        sink.report("E416", f"`{path}` holds numbers of types that are not read: {listed(unread)}",
+        sink.report("E416", f"`{path}` has tensors of types that cannot be read: {listed(unread)}",
                     notes=(listed(names),))  # fmt: skip
         return None
     tensors: dict[str, Stored] = {}

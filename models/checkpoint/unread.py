@@ -78,13 +78,13 @@ class Unread:
             rest = sum(len(group.names) for group in groups[_LIMIT:])
             notes.append(f"… and {rest} more of {len(groups) - _LIMIT} patterns")
         meant = listed([f'"{text}"' for group in groups for text in group.covering], 3)
-        helps = [f"`ignore {meant}` in the model says that they are meant to be unread"]
+        helps = [f"`ignore {meant}` in the model declares that they are not read"]
         beside = [f"`{name}`" for name in self._beside(left[0])]
         if beside:
             helps.insert(0, f"`{left[0]}` lies beside {listed(beside, 4)}: is a line missing?")
         model = self.instance.model
         count = f"{len(left)} tensors are" if len(left) > 1 else "1 tensor is"
-        message = f"{count} in `{self.checkpoint.path}` and read by nothing in `{model.name}`"
+        message = f"{count} in `{self.checkpoint.path}` but not read by `{model.name}`"
         return Diagnostic("E437", message, Label(model.span), (), tuple(notes), tuple(helps))
 
     def _beside(self, name: str) -> list[str]:

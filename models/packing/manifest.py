@@ -115,12 +115,12 @@ def overrides(given: Mapping[str, Any], model: Model) -> dict[str, Value]:
     for name, value in given.items():
         if name not in model.lists:
             if isinstance(value, str) and not _FRACTION.fullmatch(value):
-                raise ValueError(f"`{name}` is no fraction: {value[:20]!r}")
+                raise ValueError(f"`{name}` is not a fraction: {value[:20]!r}")
             values[name] = Fraction(value) if isinstance(value, str) else value
         elif isinstance(value, list) and all(type(item) is int for item in value):
             values[name] = tuple(value)
         else:
-            raise ValueError(f"`{name}` is no list of whole numbers")
+            raise ValueError(f"`{name}` is not a list of whole numbers")
     return values
 
 

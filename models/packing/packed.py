@@ -94,7 +94,7 @@ def open_packed(folder: str | Path) -> Packed:
         raise _not_whole(folder, f"{type(e).__name__}: {e}") from None
     program = lower(schedule, instance, schedule.rows[0], plain)
     if layout.fingerprint(program) != manifest["layout"]:
-        message = f"`{folder}` was packed for kernels that lay weights out in another way"
+        message = f"`{folder}` was packed with another weight layout than the kernels of this version have"
         raise packed_error("E431", message, notes=(f"it was packed by mks {manifest.get('mks')}",), helps=AGAIN)
     expected = layout.operands(program)
     try:
@@ -155,7 +155,7 @@ def _rebuilt(folder: Path, manifest: dict[str, Any]) -> tuple[Instance, Schedule
 def _weights(names: Any, instance: Instance) -> frozenset[str]:
     """Names of weights. Raises `ValueError` for anything else."""
     if not isinstance(names, list) or not all(isinstance(n, str) and n in instance.model.weights for n in names):
-        raise ValueError("`plain` is no list of weights")
+        raise ValueError("`plain` is not a list of weights")
     return frozenset(names)
 
 

@@ -72,7 +72,7 @@ def _text(folder: Path) -> str:
             helps = ("start `mks pack` again as before: it goes on where it stopped",)
             raise packed_error("E430", f"`{folder}` is not finished", helps=helps) from None
         helps = ("`mks pack MODEL --checkpoint DIR -o FOLDER` makes one",)
-        message = f"`{folder}` is no packed model"
+        message = f"`{folder}` is not a packed model"
         raise packed_error("E430", message, notes=(f"no `{MANIFEST}`",), helps=helps) from None
     except OSError as e:
         raise packed_error("E430", f"`{folder}` cannot be read: {e.strerror or e}") from None

@@ -45,6 +45,6 @@ def _from_gguf(checkpoint: Checkpoint) -> dict[str, bytes]:
             "tokenizer.json": made.tokenizer_json(fields),
         }
     except made.UnreadableTokenizer as e:
-        message = f"`{checkpoint.path}` is a GGUF file that is not read: {e}"
+        message = f"`{checkpoint.path}` is a GGUF file that cannot be read: {e}"
         raise MksError([Diagnostic("E416", message)]) from None
     return {name: json.dumps(value, ensure_ascii=False).encode() for name, value in contents.items()}

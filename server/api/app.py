@@ -64,7 +64,7 @@ async def _read_body(request: Request, limit: int) -> bytes:
     """A request's body, which says that it is JSON. Raises `ApiError` 413 or 415."""
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding not in ("", "identity"):
-        message = f"the body must be sent as it is, not with the content encoding {coding[:60]}"
+        message = f"the content encoding {coding[:60]} is not supported; send the body uncompressed"
         raise ApiError(message, status=415, code="unsupported_media_type", headers={"accept-encoding": "identity"})
     kind = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
@@ -84,7 +84,7 @@ async def _read_body(request: Request, limit: int) -> bytes:
                 if len(data) > limit:
                     raise too_large
     except TimeoutError:
-        raise ApiError("the body did not come", status=408, headers={"connection": "close"}) from None
+        raise ApiError("the body did not arrive in time", status=408, headers={"connection": "close"}) from None
     return bytes(data)
 
 

@@ -70,7 +70,7 @@ def read_form(fields: Fields) -> Form:
     """Check `response_format`, or `json_schema`, which says the same in fewer words. Raises `ApiError` 400."""
     if fields.get("json_schema") is not None:
         if fields.get("response_format") is not None:
-            raise bad_request("`json_schema` and `response_format` say the same thing; give one", "json_schema")
+            raise bad_request("`json_schema` and `response_format` exclude each other; give one", "json_schema")
         return Form(FormKind.JSON_SCHEMA, fields.mapping("json_schema"))
     if fields.get("response_format") is None:
         return Form()

@@ -53,18 +53,32 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("bench", "Ask a server many things at a time, and say how long it took.", _EXAMPLES)
+    parser = command_parser(
+        "bench", "Send concurrent requests to a server and measure its latency and throughput.", _EXAMPLES
+    )
     add = parser.add_argument
-    add("what", choices=["serve"], help="what is measured")
+    add("what", choices=["serve"], help="what to measure")
     add("target", metavar="URL|MODEL", nargs="?", default="http://127.0.0.1:8000",
         help="an OpenAI-compatible server, or a model to serve meanwhile; what follows -- is for `mks serve` "
         "(default: %(default)s)")  # fmt: skip
-    add("--clients", metavar="N,N", type=_counts, default=(1, 8, 32), help="at a time (default: 1,8,32)")
-    add("--requests", metavar="N", type=count, default=32, help="most requests of each run (default: %(default)s)")
-    add("--seconds", metavar="S", type=number(0.1, 3600), default=60.0, help="most time of each (default: %(default)g)")
+    add(
+        "--clients",
+        metavar="N,N",
+        type=_counts,
+        default=(1, 8, 32),
+        help="numbers of concurrent clients, one run each (default: 1,8,32)",
+    )
+    add("--requests", metavar="N", type=count, default=32, help="limit of requests for each run (default: %(default)s)")
+    add(
+        "--seconds",
+        metavar="S",
+        type=number(0.1, 3600),
+        default=60.0,
+        help="limit of seconds for each run (default: %(default)g)",
+    )
     add("--max-tokens", metavar="N", type=count, default=64, help="length of the answers (default: %(default)s)")
     add("--temperature", metavar="T", type=number(0, 2), default=0.0, help="0 to 2 (default: greedy)")
-    add("--ignore-eos", action="store_true", help="let no answer end sooner")
+    add("--ignore-eos", action="store_true", help="do not let answers end at the end token")
     add("--model", metavar="NAME", help="the model's name (default: the first that the server has)")
     add("--api-key", metavar="KEY", help="sent with every request")
     add("--json", action="store_true", help="print one JSON object instead of a table")

@@ -80,4 +80,6 @@ def _properties(tool: Tool) -> dict[str, Any]:
 
 
 def _cannot(tool: Tool, what: str) -> GrammarError:
-    return GrammarError(f"the tool `{tool.name}` has {what}, which the calls of this model cannot be held to")
+    return GrammarError(
+        f"the tool `{tool.name}` has {what}, which this server cannot enforce for the calls of this model"
+    )

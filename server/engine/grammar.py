@@ -129,7 +129,7 @@ class Grammars:
         if not self._end_ids:
             raise GrammarError("the checkpoint names no token that ends an answer")
         if len(text) > MAX_SIZE:
-            raise GrammarError(f"it makes a grammar of {len(text)} characters; at most {MAX_SIZE} are taken")
+            raise GrammarError(f"its grammar has {len(text)} characters; the limit is {MAX_SIZE}")
         if not self._lock.acquire(timeout=WAIT_SECONDS):
             raise GrammarBusy
         try:

@@ -47,10 +47,10 @@ def test_each_pattern_is_told_with_its_count(toy: Model, make: Make) -> None:
     (told,) = found(toy, folder)
 
     assert told.code == "E437"
-    assert told.message == f"6 tensors are in `{folder}` and read by nothing in `toy`"
+    assert told.message == f"6 tensors are in `{folder}` but not read by `toy`"
     assert told.notes == ("`layers.{0..1}.w.bias (2)`", "`vision.* (4)`")
     assert told.helps == ("`layers.0.w.bias` lies beside `mlp.w`: is a line missing?",
-                          '`ignore "layers.*.w.bias", "vision.*"` in the model says that they are meant to be unread',
+                          '`ignore "layers.*.w.bias", "vision.*"` in the model declares that they are not read',
                           )  # fmt: skip
 
 

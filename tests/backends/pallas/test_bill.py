@@ -101,7 +101,7 @@ def test_positions_of_a_long_context(rows: int) -> None:
 @pytest.mark.parametrize("working", ["bf16", "f32"])
 @pytest.mark.parametrize("target", ["v5e 2x4", "v5p 2x2x2", "v6e 2x4", "tpu7x 2x2x1"])
 def test_many_heads_of_latents(target: str, working: str) -> None:
-    """Where positions are shared out, a core attends with the heads of all."""
+    """Where positions are sharded, a core attends with the heads of all."""
     lines = kimi(2, 4, positions="ep, tp", context=32768).replace("slots = 6", "slots = 8")
     sizes = {"layers": 5, "vocab": 8192, "d": 1024, "ffn": 2048, "experts": 32, "kda_heads": 16, "latent": 1024,
              "moe": 1024}  # fmt: skip
