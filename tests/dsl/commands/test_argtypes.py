@@ -24,10 +24,16 @@ def test_a_number() -> None:
     assert [number(1, 2)(text) for text in ("1", "1.5", "2")] == [1, 1.5, 2]
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ("-1", "not a whole number"), ("1e3", "not a whole number"), ("", "not a whole number"), ("9" * 19, "at most 18 digits"),
-    ("9" * 5000, "at most 18 digits"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("-1", "not a whole number"),
+        ("1e3", "not a whole number"),
+        ("", "not a whole number"),
+        ("9" * 19, "at most 18 digits"),
+        ("9" * 5000, "at most 18 digits"),
+    ],
+)
 def test_natural(text: str, said: str) -> None:
     """What is not a whole number is told apart from what is too large a one."""
     with pytest.raises(ArgumentTypeError, match=said):
