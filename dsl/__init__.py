@@ -3,5 +3,5 @@
 In: a definition's text. Out: Models, Schedules, Programs, diagnostics.
 
 Order of imports: `cache`, `decoder`, `records`, `codes`, `source`, `diagnostics`, `installed`, `targets`, `text`,
-`model`, `render`, `schedule`, `frontend`, `program`, `version`, `lsp`, `commands`.
+`model`, `render`, `collectives`, `schedule`, `frontend`, `program`, `version`, `lsp`, `commands`.
 """

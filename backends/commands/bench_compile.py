@@ -45,10 +45,11 @@ _WAYS = {"kernels": "kernels of mks", "unrolled": "XLA, layers unrolled", "scann
 
 def bench_compile(argv: list[str]) -> int:
     """Compare times of compilation; the exit status: 0, 1 for errors, 2 for wrong usage."""
-    return guarded(partial(parse, _parser()), argv, _bench)
+    return guarded(partial(parse, make_parser()), argv, _bench)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
     parser = command_parser("bench compile", _ABOUT, _EXAMPLES)
     add_choice(parser, model="qwen38")
     add = parser.add_argument

@@ -55,6 +55,11 @@ def compile_(argv: list[str]) -> int:
 
 
 def _parsed(argv: list[str]) -> argparse.Namespace:
+    return parse(make_parser(), argv)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
     parser = command_parser("compile", _ABOUT, _EXAMPLES)
     add = parser.add_argument
     add("-o", "--output", metavar="DIR", type=Path, required=True, help="the folder to write")
@@ -67,7 +72,7 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
     add("--bundles", action="store_true", help="count the bundles that a step executes, if they are not known yet")
     add_choice(parser)
     add("--json", action="store_true", help="print one JSON object: folder, seconds, steps")
-    return parse(parser, argv)
+    return parser
 
 
 def parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:

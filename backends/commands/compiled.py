@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from ...dsl.commands.check import read_config
+from ...dsl.commands.config import read_config
 from ...dsl.diagnostics import Diagnostic, MksError
 from ...dsl.model.instantiate import instantiate
 from ...dsl.program.lower.lower import lower

@@ -35,7 +35,8 @@ def pack(argv: list[str]) -> int:
     return guarded(_parsed, argv, _pack)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
     about = "Write a checkpoint as a schedule's kernels read it: for each core one file, in the order of use."
     parser = command_parser("pack", about, _EXAMPLES)
     add = parser.add_argument
@@ -60,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _parsed(argv: list[str]) -> argparse.Namespace:
-    parser = _parser()
+    parser = make_parser()
     args = parser.parse_args(argv)
     if args.check is not None:
         given = [

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from ...dsl.commands.argtypes import count, natural
-from ...dsl.commands.check import given, none_chosen, parsed, resolved
+from ...dsl.commands.check import add_definition, given, none_chosen, parsed, resolved
 from ...dsl.diagnostics import Diagnostic, MksError, ordered
 from ...dsl.frontend import Definition, check_source
 from ...dsl.model.instance import Instance
@@ -37,6 +37,20 @@ exit status: 0 fine, 1 errors, 2 wrong usage
 
 def main(argv: list[str]) -> int:
     """Search for a faster schedule, by predicted times."""
+    args = parsed(make_parser(), argv)
+    diagnostics: list[Diagnostic] = []
+    results = _tuned(args, diagnostics)
+    diagnostics = list(ordered(diagnostics))
+    print(render_all(diagnostics, style_for(sys.stderr)) if not args.json else "", end="", file=sys.stderr)
+    if args.json:
+        print(json.dumps({"schedules": results, "diagnostics": [as_json(d) for d in diagnostics]}, indent=2))
+    else:
+        print("\n\n".join(each["text"] for each in results), end="\n" * bool(results))
+    return int(any(d.severity == "error" for d in diagnostics))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(
         "mks tune", description=ABOUT, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -48,16 +62,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--position", metavar="N", type=natural, help="each row's earlier tokens; at most what the "
                         "context has room for, which is the default")  # fmt: skip
-    args = parsed(parser, argv)
-    diagnostics: list[Diagnostic] = []
-    results = _tuned(args, diagnostics)
-    diagnostics = list(ordered(diagnostics))
-    print(render_all(diagnostics, style_for(sys.stderr)) if not args.json else "", end="", file=sys.stderr)
-    if args.json:
-        print(json.dumps({"schedules": results, "diagnostics": [as_json(d) for d in diagnostics]}, indent=2))
-    else:
-        print("\n\n".join(each["text"] for each in results), end="\n" * bool(results))
-    return int(any(d.severity == "error" for d in diagnostics))
+    return add_definition(parser)
 
 
 def _tuned(args: argparse.Namespace, diagnostics: list[Diagnostic]) -> list[dict[str, Any]]:

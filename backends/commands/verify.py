@@ -56,10 +56,11 @@ _VIRTUAL = "--xla_force_host_platform_device_count"
 
 def verify(argv: list[str]) -> int:
     """Compare each part of a megakernel with the reference; the exit status."""
-    return guarded(_parser().parse_args, argv, lambda args: _verify(args, argv))
+    return guarded(make_parser().parse_args, argv, lambda args: _verify(args, argv))
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
     parser = command_parser("verify", _ABOUT, _EXAMPLES)
     add = parser.add_argument
     add("model", metavar="MODEL", help="a shipped definition's name, or a .mks file")

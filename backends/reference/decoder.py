@@ -1,20 +1,21 @@
-"""The reference backend as a decoder: several sequences, prefill in chunks, one token a row and step."""
+"""The reference backend as a decoder: several sequences, prefill in chunks, steps of one or more tokens a row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...dsl.decoder import Saved
+from ...dsl.decoder import PendingStep, Saved
 from ...dsl.model.instance import Instance
 from . import step as steps
 from .compilation import compiled
 from .keeping import Keeper, KeptRow
 from .loading import Values, load
+from .pending import compile_fetch, fetch
 from .sequences import Sequences, kept_row, lost, vocabulary
 from .states import Arrays, plan
 from .step import Taps
@@ -24,6 +25,7 @@ from .widths import narrow, window
 # So many steps of each width are compared before it is used.
 _TRIED = 3
 
+type Array = np.ndarray[Any, Any]
 type _Compiled = Callable[..., tuple[Arrays, tuple[jax.Array, dict[str, jax.Array]]]]
 
 
@@ -32,21 +34,27 @@ class ReferenceDecoder:
 
     `weights` are names, layers and values, in any order; `same` names weights that are another. With `taps` (by
     name, a carried value and the layers before which it is wanted) the last call's are in `tapped`, f32 or bf16
-    `[rows, tokens, count, ...]`. With `span` every pass of a prefill runs the one program for so many tokens: then a
-    sequence's bits do not depend on where it was cut, and rows can be saved.
+    `[rows, tokens, count, ...]`. Every step runs the one program for `tokens_per_row` tokens of a row, so that a row's
+    bits do not depend on how many of them it is given. With `span` every pass of a prefill runs the one program for so
+    many tokens: then a sequence's bits do not depend on where it was cut, and rows can be saved.
     """
 
     def __init__(
         self, instance: Instance, weights: Values | Weights, *, rows: int = 1, context: int = 2048, chunk: int = 128,
         same: Mapping[str, str] | None = None, taps: Taps | None = None, span: int | None = None,
+        tokens_per_row: int = 1,
     ) -> None:  # fmt: skip
         self.instance, self.rows, self.context = instance, rows, context
-        self._sequences = Sequences(rows, context, chunk, span)
-        self.chunk, self.spans = self._sequences.chunk, self._sequences.spans
-        self.room = plan(instance, rows, context, self.chunk)
+        self.tokens_per_row = tokens_per_row
+        self.chunk = min(chunk, context)
+        self.room = plan(instance, rows, context, max(self.chunk, tokens_per_row))
+        self._sequences = Sequences(
+            rows, context, chunk, span, tokens_per_row=tokens_per_row, rewinds=self.room.positions_only
+        )
+        self.spans = self._sequences.spans
         self.weights = weights if isinstance(weights, Weights) else load(instance, weights, same)
         self.taps = taps or {}
-        self.tapped: dict[str, np.ndarray[Any, Any]] = {}
+        self.tapped: Mapping[str, Array | jax.Array] = {}
         self._programs: dict[tuple[int, int, bool], _Compiled] = {}
         self._widths: tuple[int, ...] = (rows,)
         self._states = self.room.empty()
@@ -58,19 +66,26 @@ class ReferenceDecoder:
         return self._keeper.cuts
 
     @property
+    def rewinds(self) -> bool:
+        """Whether a row can go on after any token of its last step: recurrent states know the last one alone."""
+        return self._sequences.rewinds
+
+    @property
     def vocab(self) -> int:
         """How many token ids there are."""
         return vocabulary(self.instance)
 
     def compile(self) -> None:
-        """Compile all that `decode` and `prefill` with `last_only` can need, so that no later call waits for it.
+        """Compile all that `step` and `prefill` with `last_only` can need, so that no later call waits for it.
 
         Empties all rows. From then on a step takes no more rows than it must, where that changes no bit.
         """
-        self._program(self.rows, 1, False)
+        self._program(self.rows, self.tokens_per_row, False)
         for span in self.spans:
             self._program(1, span, True)
         self._widths = self._agreeing()
+        for width in self._widths:
+            compile_fetch(jnp.zeros((width, self.tokens_per_row, self.vocab), jnp.float32))
         if len(self.spans) == 1:
             self._states = self._keeper.compile(self._states)
 
@@ -92,37 +107,34 @@ class ReferenceDecoder:
         self._sequences.clear()
         return False
 
-    def prefill(self, row: int, ids: Sequence[int], start: int, last_only: bool = False) -> np.ndarray[Any, Any]:
+    def prefill(self, row: int, ids: Sequence[int], start: int, last_only: bool = False) -> Array:
         """Read `ids` (1..chunk of them) into `row` at positions `start ..`; f32 logits `[len(ids), vocab]`.
 
         With `last_only` only the last id's, `[1, vocab]`, which saves most of a short prefill's time.
         """
-        tapped: list[dict[str, np.ndarray[Any, Any]]] = []
+        tapped: list[dict[str, Array]] = []
 
-        def read(tokens: np.ndarray[Any, Any], at: int, real: int) -> np.ndarray[Any, Any]:
+        def read(tokens: Array, at: int, real: int) -> Array:
             found = self._run(self._program(1, tokens.shape[1], last_only), tokens, [at], [real], row)
-            tapped.append({name: value[:, :real] for name, value in self.tapped.items()})
-            return found[0]
+            tapped.append({name: np.asarray(value)[:, :real] for name, value in self.tapped.items()})
+            return np.asarray(found)[0]
 
         logits = self._sequences.prefill(row, ids, start, last_only, read)
         self.tapped = {name: np.concatenate([each[name] for each in tapped], axis=1) for name in self.taps}
         return logits
 
-    def decode(self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool]) -> np.ndarray[Any, Any]:
-        """One token for each live row (lists of `rows`); f32 logits `[rows, vocab]`, undefined where not live."""
-        ids, start = self._sequences.step(tokens, positions, live, idle=0)
-        rows = window(live, self._widths)
-        logits = self._step(ids, start, np.asarray(live, bool), rows)
-        if logits.shape[0] == self.rows:
-            return logits
-        found = np.empty((self.rows, logits.shape[1]), logits.dtype)
-        found[rows] = logits
-        return found
+    def step(
+        self, tokens: Sequence[Sequence[int]], positions: Sequence[int], logits: Collection[int] = ()
+    ) -> PendingStep:
+        """Begin to read 1..tokens_per_row tokens of each row that is given some; `logits` are the rows asked for."""
+        ids, start, counts = self._sequences.step(tokens, positions, idle=0)
+        rows = window([count > 0 for count in counts], self._widths)
+        return fetch(self.rows, rows.start, counts, self._step(ids, start, counts, rows), logits)
 
-    def _step(self, ids: np.ndarray, start: np.ndarray, live: np.ndarray, rows: slice) -> np.ndarray[Any, Any]:
-        """Logits `[len(rows), vocab]` of a step of some rows that are neighbours."""
-        program = self._program(rows.stop - rows.start, 1, False)
-        return self._run(program, ids[rows, None], start[rows], live[rows], rows.start)[:, 0]
+    def _step(self, ids: Array, start: Array, counts: Array, rows: slice) -> jax.Array:
+        """Logits `[len(rows), tokens_per_row, vocab]` of a step of some rows that are neighbours."""
+        program = self._program(rows.stop - rows.start, self.tokens_per_row, False)
+        return self._run(program, ids[rows], start[rows], counts[rows], rows.start)
 
     def _agreeing(self) -> tuple[int, ...]:
         """The numbers of rows whose steps give the bits that a step of all rows gives; empties all rows.
@@ -140,24 +152,28 @@ class ReferenceDecoder:
         self._sequences.clear()
         return (*alike, self.rows)
 
-    def _tried(self, width: int) -> np.ndarray[Any, Any]:
-        """Logits `[steps, width, vocab]` of the last rows on random tokens at random positions, all states random."""
+    def _tried(self, width: int) -> Array:
+        """Logits `[steps, width, tokens_per_row, vocab]` of the last rows.
+
+        Tokens, positions and all states are random.
+        """
         random = np.random.default_rng(0)
         self._states.clear()
         self._states = self.room.random(random)
         shape = (_TRIED, self.rows)
-        ids = random.integers(self.vocab, size=shape, dtype=np.int32)
-        at = random.integers(self.context // 2, self.context, size=shape, dtype=np.int32)
-        rows, live = slice(self.rows - width, self.rows), np.ones(self.rows, bool)
-        return np.stack([self._step(ids[i], at[i], live, rows) for i in range(_TRIED)])
+        ids = random.integers(self.vocab, size=(*shape, self.tokens_per_row), dtype=np.int32)
+        last = self.context - self.tokens_per_row + 1
+        at = random.integers(last // 2, last, size=shape, dtype=np.int32)
+        rows, counts = slice(self.rows - width, self.rows), np.full(self.rows, self.tokens_per_row, np.int32)
+        return np.stack([self._step(ids[i], at[i], counts, rows) for i in range(_TRIED)])
 
-    def _run(self, program: _Compiled, tokens: np.ndarray[Any, Any], start: Any, lengths: Any, row: int) -> (
-            np.ndarray[Any, Any]):  # fmt: skip
-        found = program(self.weights.arrays, self._states, tokens, np.asarray(start, np.int32),
-                        np.asarray(lengths, np.int32), np.int32(row))  # fmt: skip
-        self._states, (logits, tapped) = found
-        self.tapped = {name: np.asarray(value) for name, value in tapped.items()}
-        return np.asarray(logits)
+    def _run(self, program: _Compiled, tokens: Array, start: Any, lengths: Any, row: int) -> jax.Array:
+        """Logits of a pass; taps and the states after it are kept."""
+        self._states, (logits, self.tapped) = program(
+            self.weights.arrays, self._states, tokens, np.asarray(start, np.int32), np.asarray(lengths, np.int32),
+            np.int32(row),
+        )  # fmt: skip
+        return logits
 
     def _program(self, rows: int, span: int, last_only: bool) -> _Compiled:
         # For one token the two are the same.

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from math import prod
 
+from ...dsl.collectives.collective import CollectivePlan
 from ...dsl.model import ir as m
 from ...dsl.model import ops as registry
 from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
 from ...dsl.program.analysis.traffic import chosen_once
-from ...dsl.program.layout.collective_plan import CollectivePlan
 from ...dsl.program.layout.expert_layout import ExpertProduct
 from ...dsl.program.layout.tiling import ROW_BYTES
 from ...dsl.targets.target import TILE, Target
@@ -32,7 +32,6 @@ _ATTEND, _ATTEND_ROW = 60.0, 30.0
 _ATTENDED = 256 * LANES  # numbers of a block of keys or values
 _EIGHT_HEADS = 36.0  # bundles of a tile of latents for each further eight heads of queries
 _LATENTS = 256 * (512 + 512 + LANES)  # numbers of such a tile: latents as keys and as values, common channels
-_HOME, _MERGED = 1.25, 1.0  # bundles for each register of a softmax: on its way to its core, and with the others
 
 
 def registers(shape: tuple[int, ...]) -> int:
@@ -147,15 +146,13 @@ def attend_row(program: p.Program) -> float:
 
 def send(plan: CollectivePlan, phase: int = 0) -> float:
     """What is sent is stored as it travels, and each message started."""
-    stored = registers((plan.rows, plan.width)) * (plan.cores * _HOME if plan.kind == "merge" else 1)
+    stored = registers((plan.rows, plan.width)) * plan.kind.stored(plan)
     return 20 + stored + START * plan.phases[phase].peers
 
 
 def between(plan: CollectivePlan) -> float:
     """Of a phase that has come: its parts are added up or joined, and the next messages started."""
-    if plan.kind == "merge":
-        return 30 + registers((plan.rows, plan.width)) * plan.cores * _MERGED
-    return 30 + registers((plan.rows, plan.width)) / max(1, len(plan.phases)) * 2
+    return 30 + registers((plan.rows, plan.width)) * plan.kind.combined(plan)
 
 
 def greedy(program: p.Program, logits: str) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
+from ...dsl.collectives.collective import CollectivePlan, Phase
 from ...dsl.program import ir as p
 from ...dsl.program.ir.scratch import collective
-from ...dsl.program.layout.collective_plan import CollectivePlan, Phase
 from ...dsl.schedule.ir import Schedule
 from ...dsl.targets.target import Target
 

@@ -8,6 +8,8 @@ from itertools import chain, count
 
 from attrs import evolve, frozen
 
+from ...dsl.collectives.collective import Operation, Wire
+from ...dsl.collectives.kinds import UNSAID, sums
 from ...dsl.diagnostics import MksError
 from ...dsl.model.facts import STEP
 from ...dsl.model.instance import Instance
@@ -22,8 +24,6 @@ from ...dsl.schedule.ir import Fetch, Group, Point, Prefetch, Reduce, Schedule, 
 _TILES = (128, 256, 512, 1024, 2048)
 _SLOTS = (2, 3, 4, 6, 8)
 _RINGS = (4, 8, 16)
-_BY = ("direct", "scatter_gather", "two_level")
-_UNSAID = ("direct", "f32")
 
 
 @frozen
@@ -122,21 +122,21 @@ def _streams(at: int, instance: Instance, schedule: Schedule) -> Iterator[Move]:
 def _sums(program: p.Program) -> list[str]:
     """Sums that a schedule can speak of: products end in them, and they are not left scattered."""
     products = {value for product in program.shares.facts.products for value in product.values}
-    sums = {name: x for name, x in program.exchanges.items() if x.kind == "sum" and x.by != "scatter"}
+    sums = {name: x for name, x in program.exchanges.items() if x.kind.operation is Operation.SUM}
     return [name for name in sums if name in products]
 
 
 def _reduce(value: str, program: p.Program, schedule: Schedule) -> Iterator[Move]:
     """What is direct and f32 needs no line."""
     written = next((x for x in schedule.reduces if x.value == value), None)
-    now = _UNSAID if written is None else (written.by, written.wire)
+    now = UNSAID if written is None else (written.by, written.wire)
     rest = tuple(x for x in schedule.reduces if x is not written)
-    for by in _BY:
-        for wire in ("bf16", "f32"):
-            if (by, wire) == now or (by == "two_level" and schedule.cores % 2):
+    for by in sums():
+        for wire in (Wire.BF16, Wire.F32):
+            if (by, wire) == now or by.unfit(schedule.cores, schedule.cores % 2 == 0):
                 continue
             line = Reduce(value, by, wire, program.exchanges[value].span if written is None else written.span)
-            lines = rest if (by, wire) == _UNSAID else (*rest, line)
+            lines = rest if (by, wire) == UNSAID else (*rest, line)
             yield Move(f"reduce {value} (by = {by}, wire = {wire})", evolve(schedule, reduces=lines))
 
 

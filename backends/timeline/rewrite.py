@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...dsl.collectives.collective import CollectiveKind, Wire
 from ...dsl.schedule.ir import Fetch, Prefetch, Reduce, Schedule, Stream
 from ...dsl.source import Source
 from ...dsl.text import syntax as s
@@ -103,7 +104,7 @@ def _reduces(declared: s.Schedule, old: Schedule, new: Schedule, edits: list[_Ed
 
 
 def _lines(reduces: list[Reduce]) -> list[str]:
-    together: dict[tuple[str, str], list[str]] = {}
+    together: dict[tuple[CollectiveKind, Wire], list[str]] = {}
     for line in reduces:
         together.setdefault((line.by, line.wire), []).append(line.value)
     return [f"reduce {', '.join(values)} (by = {by}, wire = {wire})" for (by, wire), values in together.items()]

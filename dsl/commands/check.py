@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field
 
-from ..diagnostics import Diagnostic, Label, Sink, did_you_mean, reportable
+from ..diagnostics import Diagnostic, Sink, did_you_mean, reportable
 from ..records import define
 from ..render import as_json, render_all, style_for, summary
-from ..source import Source, Span
+from ..source import Source
 from ..text.files import decode_source, read_source
+from .config import read_config
 from .sizes import add_sizes
 from .tensors import compared
 
@@ -41,6 +42,11 @@ exit status: 0 fine, 1 errors, 2 wrong usage
 
 def main(argv: list[str]) -> int:
     """Check a definition and its schedules."""
+    return check(parsed(make_parser(), argv))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(
         "mks check",
         description="Report all errors of a definition, and for each schedule its memory, traffic and roofline time.",
@@ -49,11 +55,11 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--target", metavar="T", help="only schedules for this target; without one, an unsharded one")
     parser.add_argument("--compile", action="store_true", help="compile each schedule, and show what it takes then")
-    return check(parsed(parser, argv))
+    return add_definition(parser)
 
 
-def parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
-    """Adds what every command takes that looks at a definition's schedules, and parses."""
+def add_definition(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add what every command takes that looks at a definition's schedules; gives the parser back."""
     parser.add_argument(
         "file", metavar="FILE", help="a .mks file, a shipped definition's name, or - for standard input"
     )
@@ -75,6 +81,11 @@ def parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespa
         help="working type, which the model's bf16 stands for (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
+    """Arguments of a parser with `add_definition`."""
     args = parser.parse_args(argv)
     if args.adopt and args.config is None and args.checkpoint is None:
         parser.error("--adopt takes the sizes from --config or --checkpoint; neither is given")
@@ -274,19 +285,3 @@ def none_chosen(definition: Definition, file: str, *asked: str) -> Diagnostic:
 def _spans(schedule: Schedule) -> str:
     spans = [str(each.tokens) for each in schedule.passes if each.consecutive]
     return f", span {', '.join(spans)}" if spans else ""
-
-
-def read_config(path: Path) -> dict[str, Any] | Diagnostic:
-    """A checkpoint's `config.json`, or why it cannot be read."""
-    source = read_source(path)
-    if isinstance(source, Diagnostic):
-        return source
-    try:
-        value = json.loads(source.text)
-    except json.JSONDecodeError as e:
-        return Diagnostic("E007", f"`{path}` is not JSON: {e.msg}", Label(Span(source, e.pos, e.pos + 1)))
-    except ValueError:
-        return Diagnostic("E007", f"`{path}` holds a number that is too long")
-    except RecursionError:
-        return Diagnostic("E007", f"`{path}` is nested too deep for a config")
-    return value if isinstance(value, dict) else Diagnostic("E007", f"`{path}` is not a JSON object")

@@ -20,14 +20,7 @@ E9 bugs and limits of mks itself; W is a warning
 
 def main(argv: list[str]) -> int:
     """Explain an error code."""
-    parser = argparse.ArgumentParser(
-        "mks explain",
-        description="Say what a code such as E107 means, why it is an error, and what is right instead.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("code", metavar="CODE", nargs="?", help="such as E107; without it, all codes are listed")
-    args = parser.parse_args(argv)
+    args = make_parser().parse_args(argv)
     if args.code is None:
         print("\n".join(f"{page.code}  {page.title}" for page in sorted(pages().values(), key=lambda p: p.code)))
         return 0
@@ -38,3 +31,15 @@ def main(argv: list[str]) -> int:
         return 2
     print(page.text, end="")
     return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        "mks explain",
+        description="Say what a code such as E107 means, why it is an error, and what is right instead.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("code", metavar="CODE", nargs="?", help="such as E107; without it, all codes are listed")
+    return parser

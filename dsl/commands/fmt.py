@@ -25,6 +25,13 @@ exit status: 0 fine, 1 errors (with --check also: a file would change), 2 wrong 
 
 def main(argv: list[str]) -> int:
     """Lay definitions out."""
+    args = make_parser().parse_args(argv)
+    statuses = [_one(name, args.check, args.diff) for name in args.files]  # every file, also behind one with errors
+    return max(statuses)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(
         "mks fmt",
         description="Rewrite definitions in their canonical layout: indents, columns, spaces, empty lines.",
@@ -34,9 +41,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("files", metavar="FILE", nargs="+", help="a .mks file, or - for standard input")
     parser.add_argument("--check", action="store_true", help="change nothing; say which files would change")
     parser.add_argument("--diff", action="store_true", help="change nothing; show what would change")
-    args = parser.parse_args(argv)
-    statuses = [_one(name, args.check, args.diff) for name in args.files]  # every file, also behind one with errors
-    return max(statuses)
+    return parser
 
 
 def _one(name: str, check: bool, diff: bool) -> int:

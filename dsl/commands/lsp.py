@@ -16,14 +16,7 @@ exit status: 0 fine, 1 the editor went away without a word, or pygls is not inst
 
 def main(argv: list[str]) -> int:
     """Serve an editor."""
-    parser = argparse.ArgumentParser(
-        "mks lsp",
-        description="Serve an editor by the Language Server Protocol: diagnostics, hovers, definitions, formatting.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--stdio", action="store_true", help="speak through standard input and output (always so)")
-    parser.parse_args(argv)
+    make_parser().parse_args(argv)
     try:
         import pygls  # noqa: F401
     except ImportError:
@@ -32,3 +25,15 @@ def main(argv: list[str]) -> int:
     from ..lsp.server import serve
 
     return serve()
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        "mks lsp",
+        description="Serve an editor by the Language Server Protocol: diagnostics, hovers, definitions, formatting.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--stdio", action="store_true", help="speak through standard input and output (always so)")
+    return parser

@@ -88,14 +88,7 @@ schedule one for NAME {
 
 def main(argv: list[str]) -> int:
     """Write a small definition to start from."""
-    parser = argparse.ArgumentParser(
-        "mks new",
-        description="Write a small commented definition that checks: a Llama.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("name", metavar="NAME", help="the file, with or without .mks")
-    args = parser.parse_args(argv)
+    args = make_parser().parse_args(argv)
     path = Path(args.name if args.name.endswith(".mks") else f"{args.name}.mks")
     if not re.search(r"[^\W\d]", path.stem):
         return _refused(f"`{args.name}` cannot name a definition: it has no letter")
@@ -111,6 +104,18 @@ def main(argv: list[str]) -> int:
         return _refused(f"`{path}` cannot be written: {reason.lower()}")
     print(f"{path} written; try `mks check {path}`")
     return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        "mks new",
+        description="Write a small commented definition that checks: a Llama.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", metavar="NAME", help="the file, with or without .mks")
+    return parser
 
 
 def _refused(message: str) -> int:

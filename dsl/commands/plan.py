@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..diagnostics import Diagnostic, MksError, ordered
 from ..render import as_json, render_all, style_for
 from .argtypes import count, natural
-from .check import given, misfits, none_chosen, parsed, resolved
+from .check import add_definition, given, misfits, none_chosen, parsed, resolved
 from .pictures import add_pictures, asked, write
 
 if TYPE_CHECKING:
@@ -45,6 +45,15 @@ exit status: 0 fine, 1 errors, 2 wrong usage
 
 def main(argv: list[str]) -> int:
     """Say what moves and when: a schedule's Program in words."""
+    parser = make_parser()
+    args = parsed(parser, argv)
+    if args.position is not None and not args.time and not asked(args):
+        parser.error("--position is for --time, --svg, --trace and --html")
+    return plan(args)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(
         "mks plan",
         description=ABOUT,
@@ -59,10 +68,7 @@ def main(argv: list[str]) -> int:
     add_pictures(parser)
     parser.add_argument("--position", metavar="N", type=natural, help="each row's earlier tokens, for times "
                         "and pictures; at most what the context has room for, which is the default")  # fmt: skip
-    args = parsed(parser, argv)
-    if args.position is not None and not args.time and not asked(args):
-        parser.error("--position is for --time, --svg, --trace and --html")
-    return plan(args)
+    return add_definition(parser)
 
 
 def plan(args: argparse.Namespace) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..collectives import kinds
+from ..collectives.collective import CollectiveKind, Operation, Wire
 from ..diagnostics import Label
 from ..model import ir as m
 from ..model.expressions import walk
@@ -10,8 +12,7 @@ from .context import Draft
 from .ir import Form, Gather, Group, Overlap, Reduce
 from .options import options, word
 
-KINDS = ("direct", "scatter_gather", "two_level", "scatter")
-WIRES = ("bf16", "f32")
+WIRES = (Wire.BF16, Wire.F32)
 
 
 def gather(item: s.Gather, draft: Draft) -> Gather | None:
@@ -32,7 +33,7 @@ def _is_shared(value: str, draft: Draft) -> bool:
 
 def _partial(value: str, reduces: list[Reduce], draft: Draft) -> bool:
     """Whether a product that sums over a sharded axis, or over a value left scattered, or experts, ends in a value."""
-    scattered = {r.value for r in reduces if r.by == "scatter"}
+    scattered = {r.value for r in reduces if r.by.operation is Operation.REDUCE_SCATTER}
     for p in draft.facts.products:
         if value in p.values:
             axis = draft.model.weights[p.weight].shape[-1]
@@ -45,8 +46,8 @@ def _partial(value: str, reduces: list[Reduce], draft: Draft) -> bool:
 def reduce(item: s.Reduce, draft: Draft) -> list[Reduce]:
     """Each value, or a product inside the experts' body; `no_sums` says which are no partial sums."""
     given = options(item.options, ("by", "wire"), draft)
-    by = word(given.get("by"), KINDS, "direct", draft)
-    wire = word(given.get("wire"), WIRES, "f32", draft)
+    by = _way(given.get("by"), draft)
+    wire = Wire(word(given.get("wire"), WIRES, kinds.UNSAID[1], draft))
     reduces = []
     for name in item.values:
         if any(p.in_experts and p.weight == name.text for p in draft.facts.products):
@@ -56,6 +57,16 @@ def reduce(item: s.Reduce, draft: Draft) -> list[Reduce]:
         if value is not None:
             reduces.append(Reduce(value, by, wire, name.span))
     return reduces
+
+
+def _way(option: s.Option | None, draft: Draft) -> CollectiveKind:
+    """How the sums are completed; packages are asked only for what is not built in."""
+    text = option.value.text if option is not None and isinstance(option.value, s.Words) else ""
+    said = kinds.way(text)
+    if option is not None and said is None:
+        fault = kinds.fault(text)
+        word(option, kinds.ways(), "", draft, () if fault is None else (fault,))
+    return said or kinds.UNSAID[0]
 
 
 def no_sums(reduces: list[Reduce], draft: Draft) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..collectives.collective import CollectiveKind, Wire
 from ..model import ir as m
 from ..records import frozen
 from ..source import Span
@@ -91,8 +92,8 @@ class Reduce:
     """How a partial sum is completed, and in which type it travels."""
 
     value: str
-    by: str
-    wire: str
+    by: CollectiveKind
+    wire: Wire
     span: Span
 
 

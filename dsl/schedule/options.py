@@ -48,13 +48,15 @@ def count(option: s.Option | None, units: dict[str, int], draft: Draft) -> int |
     return value.value * units[unit]
 
 
-def word(option: s.Option | None, known: tuple[str, ...], default: str, draft: Draft) -> str:
+def word(
+    option: s.Option | None, known: tuple[str, ...], default: str, draft: Draft, notes: tuple[str, ...] = ()
+) -> str:
     """One of the known words."""
     if option is None:
         return default
     text = option.value.text if isinstance(option.value, s.Words) else ""
     if text in known:
         return text
-    draft.sink.report("E206", f"`{option.name.text}` is one of {', '.join(known)}", option.span,
+    draft.sink.report("E206", f"`{option.name.text}` is one of {', '.join(known)}", option.span, notes=notes,
                       helps=did_you_mean(text, known))  # fmt: skip
     return default

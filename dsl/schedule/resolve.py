@@ -111,7 +111,9 @@ def _no_such_machine(target: Target, item: s.Target, draft: Draft) -> None:
 
 def _numbers(item: s.Setting | None, draft: Draft, largest: int | None) -> tuple[int, ...]:
     values: list[int] = []
-    for number in () if item is None else item.values:
+    if item is None:
+        return ()
+    for number in item.values:
         value = number.value
         if not isinstance(value, int) or value < 1 or (largest is not None and value > largest):
             limit = f"from 1 to {largest}" if largest else "of 1 or more"
@@ -120,7 +122,7 @@ def _numbers(item: s.Setting | None, draft: Draft, largest: int | None) -> tuple
             draft.sink.report("E205", f"{value} is listed twice", number.span)
         else:
             values.append(value)
-    if item is not None and item.keyword == "rows" and item.options:
+    if item.keyword == "rows" and item.options:
         draft.sink.report("E206", "`rows` takes no options", item.options[0].span)
     return tuple(values)
 

@@ -7,6 +7,7 @@ from math import prod
 
 from attrs import evolve
 
+from ..collectives.collective import Operation
 from ..model import ir as m
 from ..model.codecs import kept_bytes, stored_bytes
 from ..model.facts import Facts
@@ -136,7 +137,7 @@ class Shares:
     @cached_property
     def columns(self) -> Columns:
         """What is made of values left scattered; weights that are split or sharded otherwise are not cut so."""
-        scattered = frozenset(r.value for r in self.schedule.reduces if r.by == "scatter")
+        scattered = frozenset(r.value for r in self.schedule.reduces if r.by.operation is Operation.REDUCE_SCATTER)
         weights = self.schedule.model.weights.values()
         sharded = {w.name for w in weights if any(map(self.over, w.shape))}
         return Columns(self.facts, scattered, frozenset(sharded | self.schedule.splits.keys()))

@@ -62,7 +62,7 @@ FORMS = {
 }
 # Statements that begin with a name of one's own.
 NAMED_FORMS = {
-    "part": "NAME = EXPRESSION, or PART [when CONDITION]",
+    "part": "NAME = EXPRESSION [when CONDITION [else EXPRESSION]]",
     "step": "NAME = EXPRESSION, or PART [when CONDITION [else PART]]",
     "weights": 'NAME, … : TYPE[AXIS, …] "TENSOR" [or OTHER]',
     "state": "NAME, … : TYPE[AXIS, …]",

@@ -51,7 +51,8 @@ def check_decoder(decoder: Decoder) -> None:
     read = np.stack([decoder.prefill(row, [0], 0, last_only=True)[-1] for row in rows])
     out = [read]
     if decoder.context > 1:
-        out.append(decoder.decode([0 for _ in rows], [1 for _ in rows], [True for _ in rows]))
+        step = decoder.step([[0] for _ in rows], [1 for _ in rows], rows).wait()
+        out.append(np.stack([step.logits[row][-1] for row in rows]))
     for logits in out:
         if logits.shape != (decoder.rows, decoder.vocab) or not np.isfinite(logits).all():
             raise CannotOpen(

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ..engine.engine import DeadlinePassed, EngineFailure, NotAccepting
+from ..engine.failures import DeadlinePassed, EngineFailure, NotAccepting
 from ..engine.grammar import GrammarFailure
 from ..http.errors import ApiError, bad_request, failed, stopping, too_slow
 from ..http.jsonwrite import JsonResponse, RawJson, dump_large

@@ -13,7 +13,8 @@ from attrs import field, frozen
 from ...models.text.tokenizer import Tokenizer, TooManyTokens
 from ..dialects.conversation import Conversation, Dialect, Encode, FormKind, Prompt
 from ..dialects.tools import Tools
-from ..engine.engine import Engine, NotAccepting, QueueFull
+from ..engine.engine import Engine
+from ..engine.failures import NotAccepting, QueueFull
 from ..engine.grammar import Grammar, GrammarBusy, GrammarError, Grammars
 from ..engine.sampling_params import Sampling
 from ..http.errors import ApiError, bad_request, busy, overloaded, stopping

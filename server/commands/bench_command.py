@@ -35,7 +35,7 @@ def bench(argv: list[str]) -> int:
 
         return bench_compile(argv[1:])
     own, passed = _split(argv)
-    return guarded(_parser().parse_args, own, partial(_serve, passed))
+    return guarded(make_parser().parse_args, own, partial(_serve, passed))
 
 
 def _serve(passed: list[str], args: argparse.Namespace) -> int:
@@ -52,7 +52,8 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     return argv[:at], argv[at + 1 :]
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
     parser = command_parser(
         "bench", "Send concurrent requests to a server and measure its latency and throughput.", _EXAMPLES
     )

@@ -26,13 +26,12 @@ examples:
 
 def run(argv: list[str]) -> int:
     """Answer one prompt on the terminal; the exit status."""
-    return guarded(partial(_parse, _run_parser()), argv, _run, (ApiError, NotFinite))
+    return guarded(partial(_parse, run_parser()), argv, _run, (ApiError, NotFinite))
 
 
 def serve(argv: list[str]) -> int:
     """Serve a model over HTTP until a signal; the exit status."""
-    parser = add_options(_parser("serve", "Serve a model over an OpenAI-compatible HTTP API.", EXAMPLES))
-    return guarded(partial(_parse, parser), argv, _serve, (ApiError,))
+    return guarded(partial(_parse, serve_parser()), argv, _serve, (ApiError,))
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -47,7 +46,13 @@ def _serve(args: argparse.Namespace) -> None:
     serve_model(args)
 
 
-def _run_parser() -> argparse.ArgumentParser:
+def serve_parser() -> argparse.ArgumentParser:
+    """The command line of `mks serve`."""
+    return add_options(_parser("serve", "Serve a model over an OpenAI-compatible HTTP API.", EXAMPLES))
+
+
+def run_parser() -> argparse.ArgumentParser:
+    """The command line of `mks run`."""
     parser = _parser("run", "Answer one prompt, greedily unless --temperature is given.", _RUN_EXAMPLES)
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="what the user says; without a chat template, or with --raw, "

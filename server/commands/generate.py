@@ -82,6 +82,8 @@ def generate(
         finished = run.take_prompt(len(ids), logits)
     idle = decoder.rows - 1
     while not finished:
-        logits = decoder.decode([run.last, *[0] * idle], [run.position, *[0] * idle], [True, *[False] * idle])
-        finished = run.take(logits[0])
+        asked = (0,) if run.needs_logits else ()
+        step = decoder.step([[run.last], *[()] * idle], [run.position, *[0] * idle], asked)
+        run.take_step(step.wait(), 0)
+        finished = run.deliver()
     return Generated(merge(sink.deltas), np.concatenate(rows) if keep_logits else None)

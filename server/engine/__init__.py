@@ -2,6 +2,6 @@
 
 In: prompts as tokens with sampling parameters. Out: tokens, with log-probabilities.
 
-Order of imports: `grammar_worker`, `grammar`, `prefix`, `sampling_params`, `scores`, `draw`, `sampling`, `sequence`,
-`chunked_prefill`, `observer`, `slots`, `engine`.
+Order of imports: `failures`, `grammar_worker`, `grammar`, `prefix`, `sampling_params`, `scores`, `draw`, `sampling`,
+`sequence`, `chunked_prefill`, `observer`, `slots`, `steps`, `engine`.
 """

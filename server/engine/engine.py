@@ -1,7 +1,8 @@
 """Continuous batching: the thread that owns the decoder.
 
 Sequences take a row as soon as one is free and leave it as soon as they end. A pass of the loop reads one chunk of one
-prompt, then decodes one token for every sequence that is past its prompt, so that neither waits for the other.
+prompt, then decodes one token for every sequence that is past its prompt, so that neither waits for the other. While a
+step runs, the tokens of the one before are handed on.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
 
-import numpy as np
-
 from ...dsl.decoder import Decoder
 from .chunked_prefill import Reader
+from .failures import DeadlinePassed, EngineFailure, NotAccepting, QueueFull
 from .observer import Observer
 from .prefix import PrefixStore
 from .sequence import Running, Task
 from .slots import Seats
+from .steps import Tokens
 
 log = logging.getLogger(__name__)
 
@@ -30,22 +31,6 @@ PATIENCE = 3
 
 # Seconds before a decoder that could not be set up again is tried once more.
 PAUSE = 1.0
-
-
-class EngineFailure(Exception):
-    """The decoder failed under a sequence, or the engine stopped before the sequence ended."""
-
-
-class QueueFull(Exception):
-    """As many sequences wait as may."""
-
-
-class NotAccepting(Exception):
-    """The engine is stopping."""
-
-
-class DeadlinePassed(Exception):
-    """The sequence had not ended when its time was over."""
 
 
 class Health(Enum):
@@ -74,6 +59,7 @@ class Engine:
         self._reader = Reader(decoder, self.store, frozenset(turn_ids))
         self._flush = flush
         self._seats = Seats(decoder.rows, observer or Observer(), flush)
+        self._tokens = Tokens(self._seats, flush)
         self._stall_seconds = stall_seconds
         self._changed = threading.Condition()
         self._rows = self._seats.rows
@@ -178,6 +164,7 @@ class Engine:
             except Exception as error:  # a fault of ours; what it was about is unknown
                 self._decoder_failed(range(len(self._rows)), error)
             self._progress = time.monotonic()
+        self._tokens.deliver()
         with self._changed:
             left = [row for row, run in enumerate(self._rows) if run is not None]
         self._seats.fail(left, EngineFailure("the server is stopping"))
@@ -200,6 +187,8 @@ class Engine:
                     self._progress = time.monotonic()
                 else:
                     idle = False
+            if rows:
+                self._tokens.deliver()
             self._seats.tell(late, DeadlinePassed())
             self._seats.fail(rows, DeadlinePassed())
             if idle:
@@ -219,6 +208,7 @@ class Engine:
         run = None if row is None else self._rows[row]
         if row is None or run is None:
             return
+        self._tokens.deliver()  # a chunk may take long
         fresh = not run.began
         try:
             count, logits = self._reader.read(row, run)
@@ -229,7 +219,7 @@ class Engine:
         if fresh:
             self._seats.observer.began(run)
         self._seats.observer.passed(count)
-        self._hand(row, run, partial(run.take_prompt, count), logits)
+        self._tokens.hand(row, run, partial(run.take_prompt, count, logits))
         self._flush()
         try:
             self._reader.keep(row, run, logits)
@@ -237,42 +227,25 @@ class Engine:
             self._decoder_failed([row], error)
 
     def _decode_step(self) -> None:
-        """One token for every sequence that is past its prompt."""
-        seated = [run if run and not run.reading and not run.cancelled else None for run in self._rows]
-        live = [run is not None for run in seated]
-        if not any(live):
-            return
-        tokens = [run.last if run else 0 for run in seated]
-        positions = [run.position if run else 0 for run in seated]
+        """One token for every sequence that is past its prompt; meanwhile those of the step before are handed on."""
+        batch = self._tokens.batch()
+        failure = result = None
         try:
-            logits = self.decoder.decode(tokens, positions, live)
+            step = batch.begin(self.decoder) if batch.rows else None
         except Exception as error:
-            self._decoder_failed([row for row, alive in enumerate(live) if alive], error)
-            return
-        self._failures = 0
-        self._seats.observer.passed(sum(live))
-        for row, run in enumerate(seated):
-            if run is not None:
-                self._hand(row, run, run.take, logits[row])
-        self._flush()
-
-    def _hand(self, row: int, run: Running, take: Callable[[np.ndarray], bool], logits: np.ndarray) -> None:
-        """Give a sequence its logits; a failure on the way is that sequence's alone."""
-        if run.cancelled:
-            return
-        before = run.emitted
-        try:
-            done = take(logits)
-        except Exception as error:
-            log.exception("sequence %s failed", run.task.id)
-            self._seats.fail([row], error)
-            return
-        now = time.monotonic()
-        if run.emitted > before:
-            self._seats.observer.took(run, now)
-            run.first, run.latest = run.first or now, now
-        if done:
-            self._seats.leave(row, run.task.sink.finish or "length", now)
+            step, failure = None, error
+        self._tokens.deliver()
+        if step is not None:
+            try:
+                result = step.wait()
+            except Exception as error:
+                failure = error
+        if failure is not None:
+            self._decoder_failed(batch.rows, failure)
+        elif result is not None:
+            self._failures = 0
+            self._seats.observer.passed(len(batch.rows))
+            self._tokens.choose(batch, result)
 
     def _decoder_failed(self, rows: Iterable[int], error: Exception) -> None:
         """End what a failed decoder call was for, set the decoder up again, and end what was lost with it."""

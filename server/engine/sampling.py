@@ -47,6 +47,19 @@ class Sampler:
             self._seen[np.asarray(prompt, dtype=np.intp)] = True
 
     @property
+    def takes_likeliest(self) -> bool:
+        """Whether the next token is the likeliest of the model's own logits, which then nobody needs to see."""
+        params = self._params
+        changed = (
+            self._mask is not None
+            or self._counts is not None
+            or self._seen is not None
+            or len(self._bias_ids) > 0
+            or self._position < params.min_tokens
+        )
+        return params.greedy and not changed
+
+    @property
     def _counted(self) -> bool:
         return self._params.presence_penalty != 0 or self._params.frequency_penalty != 0
 
@@ -54,6 +67,11 @@ class Sampler:
         """The next token, given the f32 `logits` `[vocab]` at its position."""
         adjusted = self._adjust(logits)
         token = int(adjusted.argmax()) if self._params.greedy else draw(adjusted, self._params, self._random())
+        self.take(token)
+        return token
+
+    def take(self, token: int) -> None:
+        """Go on by a token that was chosen."""
         self._position += 1
         if self._mask is not None:
             self._mask.take(token)
@@ -61,7 +79,6 @@ class Sampler:
             self._counts[token] += 1
         if self._seen is not None:
             self._seen[token] = True
-        return token
 
     def _random(self) -> float:
         ahead = self._position % AHEAD

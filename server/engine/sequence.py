@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 from attrs import field, frozen
 
+from ...dsl.decoder import StepResult
 from .sampling import Sampler
 from .sampling_params import Sampling
 from .scores import Scored, score
@@ -64,8 +65,9 @@ class NotFinite(ArithmeticError):
 class Running:
     """A task under way: `read` of its prompt's tokens are in the decoder, `cached` of them from an earlier prompt.
 
+    Tokens are first `chosen`, the latest being `last`, then handed on, or `emitted`, while the next step runs.
     `queued`, `seated`, `latest_read`, `first` and `latest` are when it came, got a row, had a part of its prompt read,
-    gave its first and its latest token.
+    handed on its first and its latest token.
     """
 
     def __init__(self, task: Task, vocab: int) -> None:
@@ -78,8 +80,10 @@ class Running:
         self.cached = 0
         self.queued = time.monotonic()
         self.seated = self.latest_read = self.first = self.latest = 0.0
-        self.emitted = 0
+        self.chosen = self.emitted = 0
         self.last = task.prompt[-1]
+        # What was chosen, and the logits to score it by where that is wanted.
+        self._due: list[tuple[int, np.ndarray | None]] = []
         self._sampler = Sampler(task.sampling, vocab, task.prompt)
 
     @property
@@ -89,8 +93,23 @@ class Running:
 
     @property
     def position(self) -> int:
-        """Where the last emitted token goes."""
-        return len(self.task.prompt) + self.emitted - 1
+        """Where the last chosen token goes."""
+        return len(self.task.prompt) + self.chosen - 1
+
+    @property
+    def due(self) -> bool:
+        """Whether tokens were chosen that are not handed on."""
+        return bool(self._due)
+
+    @property
+    def ends(self) -> bool:
+        """Whether what is due is probably the last; a stop string shows only in the text."""
+        return self.due and (self.chosen >= self.task.max_tokens or self.last in self.task.sampling.end_ids)
+
+    @property
+    def needs_logits(self) -> bool:
+        """Whether the next token cannot be chosen, or scored, by the likeliest id alone."""
+        return self.task.logprobs is not None or not self._sampler.takes_likeliest
 
     def resume(self, length: int) -> None:
         """The first `length` tokens of the prompt are in the decoder already."""
@@ -115,17 +134,41 @@ class Running:
         if task.max_tokens == 0:
             task.sink.ended()
             return True
-        return self.take(logits[-1])
+        self._choose(logits[-1], bool(np.isfinite(logits[-1].max())))
+        return self.deliver()
 
-    def take(self, logits: np.ndarray) -> bool:
-        """Choose the next token from f32 `logits` `[vocab]` and hand it on; true when the task is finished."""
-        if not np.isfinite(logits.max()):
+    def take_step(self, step: StepResult, row: int) -> None:
+        """Choose the next token by what a step gave in the row; `step` has its logits if they were needed."""
+        finite = bool(step.finite[row, 0])
+        if row in step.logits:
+            self._choose(step.logits[row][-1], finite)
+            return
+        self._check(finite)
+        token = int(step.ids[row, 0])
+        self._sampler.take(token)
+        self._add(token, None)
+
+    def _choose(self, logits: np.ndarray, finite: bool) -> None:
+        """Choose the next token from f32 `logits` `[vocab]`."""
+        self._check(finite)
+        self._add(self._sampler.choose(logits), None if self.task.logprobs is None else logits)
+
+    def _check(self, finite: bool) -> None:
+        if not finite:
             raise NotFinite(f"the model gave no finite logits at position {self.position + 1}")
-        self.last = self._sampler.choose(logits)
-        self.emitted += 1
-        wanted = self.task.logprobs
-        scored = Scored(self.last) if wanted is None else score(logits, self.last, wanted)
-        return self.task.sink.emitted([scored]) or self.emitted >= self.task.max_tokens
+
+    def _add(self, token: int, logits: np.ndarray | None) -> None:
+        self.last = token
+        self.chosen += 1
+        self._due.append((token, logits))
+
+    def deliver(self) -> bool:
+        """Hand on what was chosen, with scores; true when the task is finished."""
+        due, self._due = self._due, []
+        self.emitted += len(due)
+        top = self.task.logprobs or 0
+        tokens = [Scored(token) if logits is None else score(logits, token, top) for token, logits in due]
+        return self.task.sink.emitted(tokens) or self.emitted >= self.task.max_tokens
 
     def turn_end(self, ends: frozenset[int]) -> int:
         """Where the last whole turn of the conversation in the prompt ends; 0 where there is none."""

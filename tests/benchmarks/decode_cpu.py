@@ -47,7 +47,7 @@ def ours(decoder: Any, ids: list[int], count: int) -> tuple[list[int], float]:
     out = [int(decoder.prefill(0, ids, 0)[-1].argmax())]
     start = time.perf_counter()
     for position in range(len(ids), len(ids) + count - 1):
-        out.append(int(decoder.decode([out[-1]], [position], [True])[0].argmax()))
+        out.append(int(decoder.step([[out[-1]]], [position]).wait().ids[0, 0]))
     return out, (count - 1) / (time.perf_counter() - start)
 
 

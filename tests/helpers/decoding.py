@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from helpers import children
+from helpers import children, stepping
 
 TESTS = Path(__file__).parents[1]
 
@@ -42,7 +42,7 @@ def _call(decoder: Any, saved: list[Any], name: str, *args: Any) -> Any:
     try:
         if name == "restore":
             args = (args[0], saved[args[1]], *args[2:])
-        found = getattr(decoder, name)(*args)
+        found = stepping.decode(decoder, *args) if name == "decode" else getattr(decoder, name)(*args)
     except ValueError as e:
         return {"error": str(e)[:200]}
     if name == "save" and found is not None:
@@ -58,6 +58,7 @@ def _decoder(folder: str, definition: str, context: int, tp: int = 1, form: str 
 
     from mks.backends.pallas.runtime.decoder import PallasDecoder
     from mks.backends.pallas.runtime.device import machine
+    from mks.dsl.collectives.collective import Wire
     from mks.dsl.frontend import check_source
     from mks.dsl.program.lower.lower import lower
     from mks.dsl.schedule.ir import Form, bare
@@ -81,7 +82,7 @@ def _decoder(folder: str, definition: str, context: int, tp: int = 1, form: str 
     if tp > 1:
         whole = found.schedules[definition, "ironwood4"]
         few = {k: evolve(s, repeat=False) if k == "kv_heads" else s for k, s in whole.shards.items()}
-        exact = tuple(evolve(r, wire="f32") for r in whole.reduces)
+        exact = tuple(evolve(r, wire=Wire.F32) for r in whole.reduces)
         schedule = evolve(whole, mesh=(("tp", tp),), context=context, shards=few, reduces=exact)
     if form:
         schedule = evolve(schedule, forms=(Form("mla", form, model.span),))

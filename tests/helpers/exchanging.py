@@ -23,10 +23,10 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, use_abstract_mesh
 
 from mks.backends.pallas.aot.compiler import not_kept
-from mks.backends.pallas.collectives import collectives
-from mks.backends.pallas.collectives import sums as summing
+from mks.backends.pallas.collectives import collectives, others, sums
 from mks.backends.pallas.collectives.peers import Cores, barrier, collective_id
-from mks.dsl.program.layout import collective_plan as x
+from mks.dsl.collectives.collective import CollectivePlan, Exchanged, Wire
+from mks.dsl.collectives.kinds import table
 from mks.dsl.targets.targets import padded_bytes
 
 AXES = ("a", "b")
@@ -37,8 +37,8 @@ LANES, HEADS = 128, 2
 class Case:
     """`steps` collectives of one kind over the axes `over`, or all; `mode` is the interpreter's.
 
-    Of what is scattered, the last `beside` of `width` columns come to all. To `merge`, each core has two heads of
-    `width` channels.
+    Of what is scattered, the last `beside` of `width` columns come to all. To merge softmaxes, each core has two heads
+    of `width` channels.
 
     `fault` spoils the kernel: one `parity` for all collectives, no wait for `sends` or for `receipts`.
     """
@@ -63,50 +63,42 @@ class Case:
         return Cores(mesh, tuple(self.over) or tuple(name for name, _ in mesh))
 
     @property
-    def exchange(self) -> x.Exchange:
-        """Its description."""
-        count = self.cores.count
-        if self.kind == "all_reduce":
-            return x.all_reduce(self.by, count, self.rows, self.width, self.wire)
-        if self.kind == "all_gather":
-            return x.all_gather(count, self.rows, self.width, self.wire)
-        if self.kind == "scatter":
-            return x.scatter(count, self.rows, self.width, self.wire, self.beside)
-        if self.kind == "merge":
-            return x.merge(count, self.rows, HEADS * (self.width + LANES))
-        return x.argmax(count, self.rows)
+    def plan(self) -> CollectivePlan:
+        """What it holds and sends."""
+        width = HEADS * (self.width + LANES) if self.kind == "softmax_merge" else self.width
+        wire = "int32" if self.kind == "argmax" else self.wire
+        given = Exchanged(self.cores.count, self.rows, width, Wire(wire), self.beside)
+        return table[self.by if self.kind == "sum" else self.kind].plan(given)
 
 
 def shapes(case: Case) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Of a core's parts and its results: f32 and int32 alike."""
-    if case.kind == "merge":
+    if case.kind == "softmax_merge":
         of_all = (case.steps, case.rows, HEADS * case.cores.count, case.width + LANES)
         return of_all, (case.steps, case.rows, HEADS * case.width)
     width = case.width if case.kind != "argmax" else 1
-    result = width * case.cores.count if case.kind == "all_gather" else width
-    if case.kind == "scatter":
-        result = case.exchange.buffers[0].shape[-1]
+    result = width * case.cores.count if case.kind == "gather" else width
+    if case.kind == "reduce_scatter":
+        result = case.plan.buffers[0].shape[-1]
     return (case.steps, case.rows, width), (case.steps, case.rows, result)
 
 
 def kernel(case: Case, interpreted: bool):
     """The call that exchanges `[steps, rows, width]` parts and their ids."""
-    exchange, cores = case.exchange, case.cores
+    plan, cores = case.plan, case.cores
     everyone = evolve(cores, axes=tuple(name for name, _ in cores.mesh))
 
     def one(step, parity, part, ids, out, chosen, refs):
-        value = part.at[step] if case.kind == "merge" else part[step]
-        pending = collectives.start(exchange, cores, refs, parity, value, ids[step])
+        value = part.at[step] if case.kind == "softmax_merge" else part[step]
+        pending = collectives.start(plan, cores, refs, parity, value, *([ids[step]] if case.kind == "argmax" else []))
         if case.kind == "argmax":
-            out[step], chosen[step] = collectives.finish_argmax(pending)
-        elif case.kind == "all_gather":
-            out[step] = collectives.finish_all_gather(pending)
-        elif case.kind == "scatter":
-            out[step] = summing.finish_scatter(pending)
-        elif case.kind == "merge":
-            out[step] = jnp.concatenate(collectives.finish_merge(pending, HEADS), axis=-1)
+            out[step], chosen[step] = collectives.finish(pending)
+        elif case.kind == "gather":
+            out[step] = jnp.concatenate(collectives.finish(pending), axis=-1)
+        elif case.kind == "softmax_merge":
+            out[step] = jnp.concatenate(collectives.finish(pending, HEADS), axis=-1)
         else:
-            out[step] = summing.finish_all_reduce(pending)
+            out[step] = collectives.finish(pending)
 
     def body(part, ids, out, chosen, *refs):
         chosen[...] = jnp.zeros(chosen.shape, jnp.int32)
@@ -128,7 +120,7 @@ def kernel(case: Case, interpreted: bool):
         out_shape=(jax.ShapeDtypeStruct(results, jnp.float32), jax.ShapeDtypeStruct((*results[:2], 1), jnp.int32)),
         in_specs=[pl.BlockSpec(memory_space=pltpu.VMEM)] * 2,
         out_specs=(pl.BlockSpec(memory_space=pltpu.VMEM),) * 2,
-        scratch_shapes=collectives.scratch(exchange),
+        scratch_shapes=collectives.scratch(plan),
         compiler_params=pltpu.CompilerParams(collective_id=collective_id(everyone, 3), vmem_limit_bytes=16 << 20),
         interpret=mode if interpreted else False,
     )
@@ -155,7 +147,7 @@ def parts(case: Case) -> tuple[np.ndarray, np.ndarray]:
     ids = rng.permutation(1 << 20)[:count].reshape(*shape[:3], 1) + (1 << 30)
     if case.kind == "argmax":
         values = rng.integers(0, 3, shape)
-    if case.kind == "merge":
+    if case.kind == "softmax_merge":
         # Largest scores, sums of weights and values; but the last core has seen no position.
         values[..., case.width :] = rng.normal(size=(*shape[:-1], 1)) * 30
         values[..., case.width + LANES // 2 :] = rng.uniform(1, 9, (*shape[:-1], 1))
@@ -180,13 +172,13 @@ def total(terms: np.ndarray) -> np.ndarray:
 def expected(case: Case, values: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What one group of cores must all hold, of the parts of its cores in the order of ranks."""
     none = np.zeros((*shapes(case)[1][:2], 1), np.int32)
-    if case.kind == "merge":
+    if case.kind == "softmax_merge":
         return merged(values.astype(np.float64), case.width), none
     if case.kind == "argmax":
         best = values.max(0)
         return best, np.where(values == best, ids, np.iinfo(np.int32).max).min(0)
     arrived = wired(values, case.wire)
-    if case.kind == "all_gather":
+    if case.kind == "gather":
         return np.concatenate(list(arrived), -1), none
     if case.by == "direct":
         return total(arrived), none
@@ -197,7 +189,7 @@ def expected(case: Case, values: np.ndarray, ids: np.ndarray) -> tuple[np.ndarra
 
 def own(case: Case, best: np.ndarray, rank: int) -> np.ndarray:
     """What a core must hold of it: all, or its columns, zero beyond the last, and those that come to all."""
-    if case.kind != "scatter":
+    if case.kind != "reduce_scatter":
         return best
     chunk, width = shapes(case)[1][-1] - case.beside, case.width - case.beside
     mine = best[..., min(rank * chunk, width) : min((rank + 1) * chunk, width)]
@@ -223,7 +215,7 @@ def run(case: Case) -> str:
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.redirect_stdout(said))
-            for module in (collectives, summing) if forgotten else ():
+            for module in (others, sums) if forgotten else ():
                 stack.enter_context(mock.patch.object(module, forgotten))
             out, chosen = map(np.asarray, jax.jit(sharded(case, mesh, True))(values, ids))
     except Exception as error:
@@ -236,7 +228,7 @@ def run(case: Case) -> str:
     for group in groups:
         whole, which = expected(case, values[group], ids[group])
         for rank, core in enumerate(group):
-            if case.kind == "merge":
+            if case.kind == "softmax_merge":
                 columns = HEADS * case.width
                 wanted = whole[..., rank * columns : (rank + 1) * columns]
                 if not np.abs(out[core] - wanted).max() <= 1e-5 * np.abs(wanted).max():
@@ -270,7 +262,7 @@ def compiled(case: Case, topology: str) -> tuple[int, int]:
         )
     _, call = done.as_text().split('custom_call_target="tpu_custom_call"')
     used = int(re.search(r'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"0","size":"(\d+)"', call)[1])
-    return used, sum(padded_bytes(need.shape, need.dtype) for need in case.exchange.buffers)
+    return used, sum(padded_bytes(need.shape, need.dtype) for need in case.plan.buffers)
 
 
 def answer(cases: list[dict[str, Any]], topology: str = "") -> list[Any]:

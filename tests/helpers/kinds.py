@@ -10,6 +10,10 @@ from attrs import evolve
 from helpers.mutants import bodies, ordered, placed, replaced, with_body
 from helpers.rewrite import mapped
 
+from mks.dsl.collectives.collective import Operation
+from mks.dsl.collectives.gather import GATHER
+from mks.dsl.collectives.reduce_scatter import REDUCE_SCATTER
+from mks.dsl.collectives.two_level import TWO_LEVEL
 from mks.dsl.model import ir as m
 from mks.dsl.model import ops as registry
 from mks.dsl.model.expressions import walk
@@ -82,7 +86,7 @@ def keys_for_values(program: p.Program) -> Mutants:
 def narrow_gather(program: p.Program) -> Mutants:
     """A gather that is narrower than its pieces."""
     for made in program.exchanges.values():
-        if made.kind == "gather":
+        if made.kind is GATHER:
             yield _with(program, "exchanges", made, width=made.width - 1)
 
 
@@ -104,7 +108,7 @@ def read_beyond(program: p.Program) -> Mutants:
 def wide_scatter(program: p.Program) -> Mutants:
     """A sum that is left scattered, wider than its buffer."""
     for made in program.exchanges.values():
-        if made.by == "scatter" and made.kind == "sum":
+        if made.kind is REDUCE_SCATTER:
             yield _with(program, "exchanges", made, width=made.width * 2)
             yield _with(program, "exchanges", made, width=made.width + 128)
 
@@ -120,8 +124,9 @@ def no_pairs(program: p.Program) -> Mutants:
     """A sum in two levels over cores that are no pairs."""
     for made in program.exchanges.values():
         axes = made.axes[:1]
-        if made.kind == "sum" and len(made.axes) > 1 and not program.schedule.paired(axes):
-            yield _with(program, "exchanges", made, by="two_level", axes=axes)
+        if made.kind.operation is Operation.SUM and len(made.axes) > 1 and not program.schedule.paired(axes):
+            changed = evolve(made, kind=TWO_LEVEL, axes=axes)
+            yield evolve(program, exchanges=program.exchanges | {made.name: changed})
 
 
 def view_beyond(program: p.Program) -> Mutants:

@@ -11,7 +11,7 @@ from attrs import define, field, frozen
 
 from mks.backends.timeline.actions import Action, Await, Collect, Issue, Post, Run, Where
 from mks.backends.timeline.links import phase_seconds
-from mks.dsl.program.layout.collective_plan import Phase
+from mks.dsl.collectives.collective import Phase
 from mks.dsl.targets.target import TILE, Target
 
 MIB = 1 << 20

@@ -1,4 +1,4 @@
-"""The commands that the README prints, and places in which they are run."""
+"""The commands that the README and the pages of `docs/` print, and places in which they are run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ ROOMS = ("grammar", "dsl", "models", "backends", "server")
 # What stands for the checkpoints that the README names; the first is only as large as its definition says.
 CHECKPOINTS = {"Qwen3.8-27B": "qwen38_tp8", "small": "qwen38_tp8"}
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_PROGRAM = re.compile(r"(\S*/)?(mks|pip3?|pytest|python3?(\.\d+)?|uv|curl) ")
+_PROGRAM = re.compile(r"(\S*/)?(mks|pip3?|pytest|python3?(\.\d+)?|uv|curl|ruff|mypy|pre-commit) ")
+
+
+def pages() -> list[Path]:
+    """The README first, then what else users and contributors read."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def text() -> str:
@@ -26,9 +31,20 @@ def text() -> str:
     return (ROOT / "README.md").read_text("utf-8")
 
 
+def _texts() -> list[str]:
+    """Pages whose commands are listed; those of recipes are run by `tests/test_recipes.py`."""
+    return [page.read_text("utf-8") for page in pages() if page.name != "extending.md"]
+
+
+def fences(text: str) -> list[tuple[str, str]]:
+    """The fenced blocks of a page, each with its language, which may be empty."""
+    return _FENCE.findall(text)
+
+
 def blocks() -> list[str]:
-    """Commands on lines of their own, without comments."""
-    return [command for kind, block in _FENCE.findall(text()) if kind == "sh" for command in _commands(block)]
+    """Commands on lines of their own, without comments, each once."""
+    found = (block for text in _texts() for kind, block in fences(text) if kind == "sh")
+    return list(dict.fromkeys(command for block in found for command in _commands(block)))
 
 
 def _commands(block: str) -> Iterator[str]:
@@ -45,9 +61,14 @@ def _commands(block: str) -> Iterator[str]:
         begun = ""
 
 
+def prose(text: str) -> str:
+    """A page without its fenced blocks."""
+    return _FENCE.sub("", text)
+
+
 def spans() -> list[str]:
     """Commands within sentences and tables, synopses among them."""
-    found = re.findall(r"`([^`\n]+)`", _FENCE.sub("", text()))
+    found = [span for text in _texts() for span in re.findall(r"`([^`\n]+)`", prose(text))]
     return list(dict.fromkeys(each.replace(r"\|", "|") for each in found if _PROGRAM.match(each)))
 
 
@@ -59,7 +80,7 @@ def is_synopsis(command: str) -> bool:
 def clone(folder: Path) -> Path:
     """A folder that shows what a clone has, with this environment as `.venv`; what is written into it stays there."""
     folder.mkdir()
-    for name in (*ROOMS, "tests", "pyproject.toml", "README.md", "LICENSE", ".ci"):
+    for name in (*ROOMS, "docs", "tests", "pyproject.toml", "README.md", "CONTRIBUTING.md", "LICENSE", ".ci"):
         (folder / name).symlink_to(ROOT / name)
     (folder / ".venv").symlink_to(sys.prefix)
     return folder

@@ -13,6 +13,8 @@ import attrs
 from attrs import evolve
 from helpers.mutants import Mutant, bodies, ordered, placed, replaced
 
+from mks.dsl.collectives.collective import CollectiveKind
+from mks.dsl.collectives.kinds import table as kinds
 from mks.dsl.model import ir as m
 from mks.dsl.program import ir as p
 from mks.dsl.source import Span
@@ -33,8 +35,6 @@ THINGS = (
 # Words of which there are few, each with those that could stand in its place.
 _WORDS = (
     ("f32", "bf16", "int32"),
-    ("sum", "gather", "merge", "argmax"),
-    ("direct", "scatter_gather", "two_level", "scatter"),
     ("state", "cache", "latents", "vectors"),
     ("absorb", "expand"),
 )
@@ -127,6 +127,8 @@ def _values(value: Any, program: p.Program) -> Iterator[tuple[str, Any]]:
             yield from _tuples(value, program)
         case m.Call() | m.Local() | m.WeightRef() | m.StateRef() | m.Select() | m.Let() | m.Experts() | m.Slice():
             yield from nodes(value, program)
+        case CollectiveKind():
+            yield from ((f"`{value.name}` is `{other}`", kind) for other, kind in kinds.items() if kind != value)
         case m.Static() | m.Input() | m.Codec() | None:
             return
         case _ if attrs.has(type(value)):

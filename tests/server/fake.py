@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 from attrs import frozen
+
+from mks.dsl.decoder import StepResult
 
 
 @frozen
@@ -25,12 +27,34 @@ class FakeSaved:
         return 1000 * self.length
 
 
+@frozen
+class FakeStep:
+    """A step whose result comes from `end`, which is called once."""
+
+    end: Callable[[], StepResult]
+
+    def wait(self) -> StepResult:
+        """As the protocol says, but for a second time."""
+        return self.end()
+
+
+def result(rows: int, logits: Mapping[int, np.ndarray], asked: Collection[int]) -> StepResult:
+    """What a step gives of logits `[tokens, vocab]` by row: those of rows that were not asked for are not in it."""
+    ids, finite = np.full((rows, 1), -1, np.int32), np.zeros((rows, 1), bool)
+    for row, each in logits.items():
+        ids[row, 0], finite[row, 0] = each[-1].argmax(), np.isfinite(each[-1].max())
+    return StepResult(ids, finite, {row: logits[row] for row in asked})
+
+
 class FakeDecoder:
     """Logits depend on all tokens in the row, so a mixed-up row, position or chunk changes the answer.
 
-    Every call is checked against the protocol, and `calls` tells what came. `delay` is seconds a step; `gate`, when
-    given, is waited for before every decode step; `logits_of` replaces the function of the tokens.
+    Every call is checked against the protocol, and `calls` tells what came. `delay` is seconds a call takes, or a step
+    after it was begun; `gate` is waited for before every step ends; `logits_of` replaces the function of the tokens.
+    `fail_next` calls raise as they are made, and of `fail_waits` steps the wait does.
     """
+
+    tokens_per_row, rewinds = 1, False
 
     def __init__(
         self,
@@ -48,7 +72,7 @@ class FakeDecoder:
         self.calls: list[tuple[str, tuple[int, ...]]] = []
         self.gate = threading.Event()
         self.gate.set()
-        self.fail_next = 0
+        self.fail_next = self.fail_waits = 0
         self.cuts = cuts
         self.unharmed = True
         self.fail_resets = 0
@@ -72,19 +96,30 @@ class FakeDecoder:
             out.append(self._logits_of(self._held[row]))
         return np.stack(out[-1:] if last_only else out)
 
-    def decode(self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool]) -> np.ndarray:
-        """As the protocol says; rows that are not live get NaN."""
-        assert len(tokens) == len(positions) == len(live) == self.rows
-        assert any(live)
-        self._enter("decode", tuple(row for row in range(self.rows) if live[row]))
-        assert self.gate.wait(20)
-        out = np.full((self.rows, self.vocab), np.nan, dtype=np.float32)
-        for row in range(self.rows):
-            if live[row]:
-                assert positions[row] == len(self._held[row])
-                self._add(row, tokens[row])
-                out[row] = self._logits_of(self._held[row])
-        return out
+    def step(self, tokens: Sequence[Sequence[int]], positions: Sequence[int], logits: Collection[int] = ()) -> FakeStep:
+        """As the protocol says."""
+        assert len(tokens) == len(positions) == self.rows
+        given = tuple(row for row in range(self.rows) if tokens[row])
+        assert given
+        assert set(logits) <= set(given)
+        self._enter("step", given, 0)
+        made = {}
+        for row in given:
+            (token,) = tokens[row]
+            assert positions[row] == len(self._held[row])
+            self._add(row, token)
+            made[row] = self._logits_of(self._held[row])[None]
+        asked, began = tuple(logits), time.monotonic()
+
+        def end() -> StepResult:
+            time.sleep(max(0.0, began + self.delay - time.monotonic()))
+            assert self.gate.wait(20)
+            if self.fail_waits:
+                self.fail_waits -= 1
+                raise RuntimeError("the chip is on fire")
+            return result(self.rows, made, asked)
+
+        return FakeStep(end)
 
     def save(self, row: int) -> FakeSaved:
         """As the protocol says."""
@@ -113,11 +148,10 @@ class FakeDecoder:
         assert len(self._held[row]) < self.context
         self._held[row].append(token)
 
-    def _enter(self, name: str, about: tuple[int, ...]) -> None:
+    def _enter(self, name: str, about: tuple[int, ...], delay: float | None = None) -> None:
         assert self._busy.acquire(blocking=False), "two calls at a time"
         self.calls.append((name, about))
-        if self.delay:
-            time.sleep(self.delay)
+        time.sleep(self.delay if delay is None else delay)
         self._busy.release()
         if self.fail_next:
             self.fail_next -= 1
@@ -127,7 +161,7 @@ class FakeDecoder:
 class Speaker:
     """Says `ids`, then ends with `end`, after whatever prompt. Costs next to nothing."""
 
-    cuts = True
+    cuts, tokens_per_row, rewinds = True, 1, False
 
     def __init__(self, rows: int, context: int, vocab: int, end: int) -> None:
         self.rows, self.context, self.vocab, self.chunk = rows, context, vocab, context
@@ -142,9 +176,10 @@ class Speaker:
         out[-1] = self._next(0)
         return out
 
-    def decode(self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool]) -> np.ndarray:
+    def step(self, tokens: Sequence[Sequence[int]], positions: Sequence[int], logits: Collection[int] = ()) -> FakeStep:
         """As the protocol says."""
-        return np.stack([self._next(positions[row] + 1 - self._read[row]) for row in range(self.rows)])
+        made = {row: self._next(positions[row] + 1 - self._read[row])[None] for row in range(self.rows) if tokens[row]}
+        return FakeStep(lambda: result(self.rows, made, logits))
 
     def save(self, row: int) -> FakeSaved:
         """As the protocol says."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
 import uvicorn
+from attrs import frozen
 
+from mks.dsl.decoder import PendingStep, StepResult
 from mks.models.text.files import read_text_files
 from mks.server.api.app import Holder, build_app
 from mks.server.api.build import build_service
@@ -23,24 +25,44 @@ from mks.server.http.serve import configure, listen
 ROWS = 8
 
 
+WORD = 300  # every token gives text
+IDS, FINITE = np.full((ROWS, 1), WORD, np.int32), np.ones((ROWS, 1), bool)
+
+
+@frozen
+class FreeStep:
+    """A step that ends so many seconds after it was begun."""
+
+    seconds: float
+    began: float
+    result: StepResult
+
+    def wait(self) -> StepResult:
+        time.sleep(max(0.0, self.began + self.seconds - time.monotonic()))
+        return self.result
+
+
 class FreeDecoder:
     """Always the same logits."""
 
     rows, context, chunk, cuts = ROWS, 100_000, 512, True
+    tokens_per_row, rewinds = 1, False
 
     def __init__(self, vocab: int, seconds: float) -> None:
         self.seconds = seconds
         self.vocab = vocab
         self.logits = np.random.default_rng(0).standard_normal((ROWS, vocab), dtype=np.float32)
-        # A word, so that every token gives text.
-        self.logits[:, 300] = 20
+        self.logits[:, WORD] = 20
 
     def prefill(self, row: int, ids: Sequence[int], start: int, last_only: bool = False) -> np.ndarray:
         return self.logits[: 1 if last_only else len(ids)]
 
-    def decode(self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool]) -> np.ndarray:
-        time.sleep(self.seconds)
-        return self.logits
+    def step(
+        self, tokens: Sequence[Sequence[int]], positions: Sequence[int], logits: Collection[int] = ()
+    ) -> PendingStep:
+        return FreeStep(
+            self.seconds, time.monotonic(), StepResult(IDS, FINITE, {r: self.logits[r : r + 1] for r in logits})
+        )
 
     def save(self, row: int) -> None:
         return None

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from mks.server.engine import engine as engine_module
-from mks.server.engine.engine import PATIENCE, DeadlinePassed, EngineFailure, Health, NotAccepting
+from mks.server.engine.engine import PATIENCE, Health
+from mks.server.engine.failures import DeadlinePassed, EngineFailure, NotAccepting
 from mks.server.engine.sequence import NotFinite
 
 from .conftest import wait_for
@@ -26,7 +27,7 @@ def test_a_failing_step_fails_the_sequences_in_it(start: Start, caplog: pytest.L
     bad, good = Gather(), Gather(2)
     decoder.gate.clear()
     engine.submit([task([1], 50, bad, id="one")])
-    wait_for(lambda: ("decode", (0,)) in decoder.calls)
+    wait_for(lambda: ("step", (0,)) in decoder.calls)
     decoder.fail_next = 1
     with caplog.at_level(logging.ERROR):
         decoder.gate.set()
@@ -41,6 +42,28 @@ def test_a_failing_step_fails_the_sequences_in_it(start: Start, caplog: pytest.L
     assert good.ids == alone([2], 2)
 
 
+def test_a_step_that_fails_after_it_was_begun(start: Start) -> None:
+    """What the step before gave is handed on; the sequences in it fail, and the engine goes on."""
+    decoder = FakeDecoder(rows=2)
+    engine = start(decoder)
+    bad, good = Gather(), Gather(2)
+    decoder.gate.clear()
+    engine.submit([task([1], 50, bad)])
+    wait_for(lambda: ("step", (0,)) in decoder.calls)
+    decoder.gate.set()
+    wait_for(lambda: len(bad.tokens) > 3)
+    decoder.fail_waits = 1
+    assert bad.done.wait(60)
+    engine.submit([task([2], 2, good)])
+    wait_for(lambda: len(good.tokens) == 2)
+
+    assert isinstance(bad.error, EngineFailure)
+    assert bad.ids == alone([1], len(bad.ids))
+    steps = sum(name == "step" for name, _ in decoder.calls) - 1
+    assert len(bad.ids) == steps
+    assert good.ids == alone([2], 2)
+
+
 @pytest.mark.parametrize("unharmed", [True, False])
 def test_a_failed_prompt_takes_others_with_it_only_where_their_rows_are_lost(start: Start, unharmed: bool) -> None:
     """The decoder is set up again at once; queued sequences know nothing of it."""
@@ -50,7 +73,7 @@ def test_a_failed_prompt_takes_others_with_it_only_where_their_rows_are_lost(sta
     running, failing, queued = Gather(9), Gather(), Gather(4)
     decoder.gate.clear()
     engine.submit([task([1], 9, running, id="running")])
-    wait_for(lambda: ("decode", (0,)) in decoder.calls)
+    wait_for(lambda: ("step", (0,)) in decoder.calls)
     engine.submit([task([2], 9, failing, id="failing"), task([3], 4, queued, id="queued")])
     prefill = decoder.prefill
 

@@ -23,7 +23,7 @@ from mks.models.text.files import TextFiles
 from mks.server.api.build import build_service, check_decoder, check_template
 
 from .conftest import CHAT_TINY, wait_for
-from .fake import FakeDecoder
+from .fake import FakeDecoder, FakeStep
 
 LONG: dict[str, Any] = {"prompt": "Hello", "max_tokens": 300, "ignore_eos": True, "temperature": 0}
 
@@ -227,10 +227,10 @@ def test_a_decoder_is_tried_before_it_serves() -> None:
         check_decoder(FakeDecoder(logits_of=lambda held: np.full(861, np.inf, np.float32)))
 
     class Uneven(FakeDecoder):
-        def decode(self, *args: Any) -> np.ndarray:
-            out = super().decode(*args)
-            out[1, 5] += 1
-            return out
+        def step(self, *args: Any) -> FakeStep:
+            found = super().step(*args).wait()
+            found.logits[1][0, 5] += 1
+            return FakeStep(lambda: found)
 
     with pytest.raises(CannotOpen, match="different logits"):
         check_decoder(Uneven())

@@ -16,11 +16,12 @@ import httpx
 import pytest
 from helpers.tiers import thorough_but
 
+from mks.dsl.decoder import StepResult
 from mks.models.text.files import TextFiles
 from mks.server.api.build import build_service
 
 from .conftest import Running, running, wait_for
-from .fake import FakeDecoder
+from .fake import FakeDecoder, FakeStep
 
 CLIENTS = 32
 TURNS = ("Hello there, who are you?", "Tell me of the sea and the old man.", "And then? What does the dog find?")
@@ -222,18 +223,19 @@ def test_failures_touch_only_whom_they_touch(files: TextFiles, solo: Solo) -> No
     decoder = FakeDecoder(rows=4, context=512)
     decoder.unharmed = False
     chance = random.Random(0)
-    decode = decoder.decode
+    step = decoder.step
 
     def flaky(*args: Any) -> Any:
-        if chance.random() < 0.01:
+        if chance.random() < 0.005:
             raise RuntimeError("the chip is on fire")
-        return decode(*args)
+        decoder.fail_waits = int(chance.random() < 0.005)
+        return step(*args)
 
-    decoder.decode = flaky  # type: ignore[method-assign]
+    decoder.step = flaky  # type: ignore[method-assign]
     with running(build_service(decoder, files, "tiny", max_waiting=1000, kept_bytes=10**6), decoder) as server:
         crowd = Crowd(server.url, solo, leave=0.1, blunder=0.0)
         asyncio.run(crowd.run(6))
-        decoder.decode = decode  # type: ignore[method-assign]
+        decoder.step, decoder.fail_waits = step, 0  # type: ignore[method-assign]
         settled(server)
         again = Crowd(server.url, solo, leave=0.0, blunder=0.0)
         asyncio.run(again.run(1))
@@ -248,11 +250,13 @@ def test_the_crowd_notices(files: TextFiles, solo: Solo) -> None:
     """A decoder that mixes rows up is found out by the same clients."""
 
     class Mixing(FakeDecoder):
-        def decode(self, *args: Any) -> Any:
-            out = super().decode(*args)
-            live = [row for row, alive in enumerate(args[2]) if alive]
-            out[live[0]], out[live[-1]] = out[live[-1]].copy(), out[live[0]].copy()
-            return out
+        def step(self, tokens: Any, *args: Any) -> FakeStep:
+            found = super().step(tokens, *args).wait()
+            live = [row for row, given in enumerate(tokens) if given]
+            other = dict(zip(range(self.rows), range(self.rows), strict=True)) | {live[0]: live[-1], live[-1]: live[0]}
+            order = list(other.values())
+            logits = {row: found.logits.get(other[row], each) for row, each in found.logits.items()}
+            return FakeStep(lambda: StepResult(found.ids[order], found.finite[order], logits))
 
     decoder = Mixing(rows=4, context=512)
     with running(build_service(decoder, files, "tiny", max_waiting=1000), decoder) as server:

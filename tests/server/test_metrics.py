@@ -83,7 +83,7 @@ def test_gauges_show_what_runs_and_waits(own_server: Running) -> None:
     engine = server.service.engine
     threads[0].start()
     # While a step hangs nobody else is seated.
-    wait_for(lambda: any(name == "decode" for name, _ in server.decoder.calls))
+    wait_for(lambda: any(name == "step" for name, _ in server.decoder.calls))
     for thread in threads[1:]:
         thread.start()
     wait_for(lambda: engine.running == 1 and engine.waiting == 2)

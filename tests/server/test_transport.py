@@ -113,7 +113,7 @@ def test_a_client_that_leaves_frees_its_row(own_server: Running, stream: bool) -
     decoder.gate.set()
 
     wait_for(lambda: engine.running == 0)
-    steps = sum(name == "decode" for name, _ in decoder.calls)
+    steps = sum(name == "step" for name, _ in decoder.calls)
     assert steps <= 2
     assert server.post("/v1/completions", {**LONG, "max_tokens": 2}).status_code == 200
 

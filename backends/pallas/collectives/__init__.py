@@ -2,5 +2,5 @@
 
 In: values in VMEM and a collective's plan. Out: sums, gathers, merged softmaxes, the greatest.
 
-Order of imports: `peers`, `messages`, `sums`, `collectives`.
+Order of imports: `peers`, `messages`, `sums`, `others`, `collectives`.
 """

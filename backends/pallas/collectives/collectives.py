@@ -22,136 +22,114 @@ Sums run in the order of ranks over values as they travel, one's own included, s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from math import prod
+from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax import lax
+from attrs import frozen
 from jax.experimental.pallas import tpu as pltpu
 
-from ....dsl.program.layout.collective_plan import CollectivePlan
-from ....dsl.program.layout.lanes import LANES
+from ....dsl.collectives.collective import CollectivePlan
+from ....dsl.collectives.kinds import KERNELS
+from ....dsl.diagnostics import Diagnostic, MksError
+from ....dsl.installed import Installed, installed
 from ...reference.rounding import DTYPES
-from ..ops.attend import merged
-from .messages import Pending, as_f32, received, send_home, sent, spread, store
+from .messages import Pending
+from .others import (
+    finish_argmax,
+    finish_gather,
+    finish_softmax_merge,
+    start_argmax,
+    start_softmax_merge,
+)
 from .peers import Cores, Ref, Scalar
-from .sums import start_scatter, start_two_level
+from .sums import (
+    finish_direct,
+    finish_reduce_scatter,
+    finish_scatter_gather,
+    finish_two_level,
+    start_columns,
+    start_direct,
+    start_two_level,
+)
 
 
-def scratch(exchange: CollectivePlan) -> tuple[object, ...]:
-    """Scratch shapes of one set of buffers: the exchange's in their order, then the semaphores."""
-    held = [pltpu.VMEM(need.shape, DTYPES[need.dtype]) for need in exchange.buffers]
-    return (*held, pltpu.SemaphoreType.DMA(exchange.semaphores))
+@frozen
+class Emission:
+    """What a kind of collective does inside a kernel.
+
+    `start` takes what is pending and this core's part, f32 `[rows, width]`, stores it and sends the first messages.
+    `finish` waits, runs the later phases and returns the result; of a sum f32 `[rows, width]`, the same bits on all
+    cores.
+    """
+
+    start: Callable[..., None]
+    finish: Callable[..., Any]
 
 
-def start(
-    exchange: CollectivePlan,
-    cores: Cores,
-    refs: Sequence[Ref],
-    parity: Scalar,
-    value: jax.Array,
-    ids: jax.Array | None = None,
-) -> Pending:
+# By the name of a kind in `dsl/collectives`.
+table: Mapping[str, Emission] = {
+    "direct": Emission(start_direct, finish_direct),
+    "scatter_gather": Emission(start_columns, finish_scatter_gather),
+    "two_level": Emission(start_two_level, finish_two_level),
+    "reduce_scatter": Emission(start_columns, finish_reduce_scatter),
+    "gather": Emission(start_direct, finish_gather),
+    "softmax_merge": Emission(start_softmax_merge, finish_softmax_merge),
+    "argmax": Emission(start_argmax, finish_argmax),
+}
+
+
+@cache
+def _brought() -> Installed[Emission]:
+    return installed(KERNELS, Emission)
+
+
+def find(name: str) -> Emission:
+    """Of a kind by name; installed packages are asked only for what is not built in. Raises `MksError` (E901)."""
+    found = table[name] if name in table else _brought().good.get(name)
+    if found is None:
+        fault = _brought().bad.get(name, f"`{KERNELS}` brings none")
+        raise MksError([Diagnostic("E901", f"kernels cannot do this yet: `{name}`", notes=(fault,))])
+    return found
+
+
+def scratch(plan: CollectivePlan) -> tuple[object, ...]:
+    """Scratch shapes of one set of buffers: the plan's in their order, then the semaphores."""
+    held = [pltpu.VMEM(need.shape, DTYPES[need.dtype]) for need in plan.buffers]
+    return (*held, pltpu.SemaphoreType.DMA(plan.semaphores))
+
+
+def start(plan: CollectivePlan, cores: Cores, refs: Sequence[Ref], parity: Scalar, value: jax.Array,
+          *others: jax.Array) -> Pending:  # fmt: skip
     """Send the first messages of a collective.
 
     Args:
-        exchange: what is exchanged; its cores are as many as `cores`.
+        plan: what is exchanged; its cores are as many as `cores`.
         refs: a set of buffers, in the order of `scratch`.
         parity: 0 and 1 in turn with each collective on these buffers, static or an int32 scalar.
         value: this core's part, f32 `[rows, width]`; to merge, a reference to the softmaxes of all heads,
             `[rows, heads, n + 128]`, as `ops.attend.apart` gives them.
-        ids: with `argmax`, the id of each value, int32 `[rows, 1]`.
+        others: of an argmax, the id of each value, int32 `[rows, 1]`.
 
     Raises:
-        ValueError: the exchange is for other cores or another shape.
+        ValueError: the plan is for other cores or another shape.
     """
-    if exchange.cores != cores.count:
-        raise ValueError(f"an exchange between {exchange.cores} cores, used by {cores.count}")
+    if plan.cores != cores.count:
+        raise ValueError(f"an exchange between {plan.cores} cores, used by {cores.count}")
     rows, *columns = value.shape
-    shares = exchange.cores if exchange.kind == "merge" else 1
-    if (rows, prod(columns)) != (exchange.rows, shares * exchange.width):
-        raise ValueError(f"an exchange of {[exchange.rows, exchange.width]}, given {list(value.shape)}")
-    if exchange.by == "two_level" and not cores.paired:
-        raise ValueError(f"two_level needs pairs of cores along the last axis of {cores.mesh}; got {cores.axes}")
+    if (rows, prod(columns)) != (plan.rows, plan.kind.sends(plan)):
+        raise ValueError(f"an exchange of {[plan.rows, plan.width]}, given {list(value.shape)}")
+    if reason := plan.kind.unfit(cores.count, cores.paired):
+        raise ValueError(f"{plan.kind.name} {reason}: {cores.axes} of {cores.mesh}")
     *buffers, semaphores = refs
-    named = dict(zip((need.name for need in exchange.buffers), buffers, strict=True))
-    pending = Pending(exchange, cores, named, semaphores, parity)
-    if exchange.kind == "argmax":
-        if ids is None:
-            raise ValueError("argmax needs the ids of its values")
-        _start_argmax(pending, value, ids)
-    elif exchange.kind == "merge":
-        _start_merge(pending, value)
-    elif exchange.by in ("scatter_gather", "scatter"):
-        start_scatter(pending, value)
-    elif exchange.by == "two_level":
-        start_two_level(pending, value)
-    else:
-        store(named["slots"].at[parity, cores.rank()], value)
-        spread(pending, 0, named["slots"])
+    named = dict(zip((need.name for need in plan.buffers), buffers, strict=True))
+    pending = Pending(plan, cores, named, semaphores, parity)
+    find(plan.kind.name).start(pending, value, *others)
     return pending
 
 
-def finish_merge(pending: Pending, heads: int) -> list[jax.Array]:
-    """The means of the values over all positions, f32 `[rows, n]` for each of this core's heads."""
-    partials, parity = pending.buffers["partials"], pending.parity
-    received(pending, 0, partials)
-    each, found = pending.exchange.width // heads, []
-    for first in range(0, pending.exchange.width, each):
-        parts = [partials[parity, i, :, first : first + each] for i in range(pending.exchange.cores)]
-        found.append(merged(parts))
-    sent(pending, 0, partials)
-    return found
-
-
-def _start_merge(pending: Pending, value: Ref) -> None:
-    cores, outgoing = pending.cores, pending.buffers["outgoing"]
-    _, heads, width = value.shape
-    each = heads // cores.count
-
-    def home(core: Scalar, _: None) -> None:
-        for i in range(each):
-            outgoing[core, :, i * width : (i + 1) * width] = value[:, core * each + i]
-
-    lax.fori_loop(0, cores.count, home, None)
-    send_home(pending)
-
-
-def finish_all_gather(pending: Pending) -> jax.Array:
-    """All shares side by side in the order of ranks, f32 `[rows, cores * width]`."""
-    return jnp.concatenate(finish_gather(pending), axis=-1)
-
-
-def finish_gather(pending: Pending) -> list[jax.Array]:
-    """All shares in the order of ranks, f32 `[rows, width]` each."""
-    slots, width = pending.buffers["slots"], pending.exchange.width
-    received(pending, 0, slots)
-    shares = [as_f32(slots[pending.parity, i, :, :width]) for i in range(slots.shape[1])]
-    sent(pending, 0, slots)
-    return shares
-
-
-def finish_argmax(pending: Pending) -> tuple[jax.Array, jax.Array]:
-    """The greatest value, f32 `[rows, 1]`, and its id, int32 `[rows, 1]`: the lowest of those with that value."""
-    slots, parity = pending.buffers["slots"], pending.parity
-    received(pending, 0, slots)
-    best, chosen = _scored(slots, parity, 0)
-    for rank in range(1, pending.exchange.cores):
-        value, ids = _scored(slots, parity, rank)
-        better = (value > best) | ((value == best) & (ids < chosen))
-        best, chosen = jnp.where(better, value, best), jnp.where(better, ids, chosen)
-    sent(pending, 0, slots)
-    return best[:, :1], chosen[:, :1]
-
-
-def _start_argmax(pending: Pending, value: jax.Array, ids: jax.Array) -> None:
-    slots, shape = pending.buffers["slots"], (pending.exchange.rows, LANES)
-    slot = slots.at[pending.parity, pending.cores.rank()]
-    slot[0] = lax.bitcast_convert_type(jnp.broadcast_to(value, shape), jnp.int32)
-    slot[1] = jnp.broadcast_to(ids, shape)
-    spread(pending, 0, slots)
-
-
-def _scored(slots: Ref, parity: Scalar, rank: int) -> tuple[jax.Array, jax.Array]:
-    return lax.bitcast_convert_type(slots[parity, rank, 0], jnp.float32), slots[parity, rank, 1]
+def finish(pending: Pending, *given: Any) -> Any:
+    """The rest, and the result; to merge softmaxes, `given` is how many heads are this core's."""
+    return find(pending.plan.kind.name).finish(pending, *given)

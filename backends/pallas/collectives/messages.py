@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from attrs import frozen
 from jax.experimental import pallas as pl
 
-from ....dsl.program.layout.collective_plan import CollectivePlan
+from ....dsl.collectives.collective import CollectivePlan
 from .peers import RECEIVE, SEND, Cores, Ref, Scalar, send, wait
 
 
@@ -17,7 +17,7 @@ from .peers import RECEIVE, SEND, Cores, Ref, Scalar, send, wait
 class Pending:
     """A collective under way on a set of buffers."""
 
-    exchange: CollectivePlan
+    plan: CollectivePlan
     cores: Cores
     buffers: dict[str, Ref]
     semaphores: Ref

@@ -10,42 +10,44 @@ from .messages import Pending, added, as_f32, received, send_home, sent, side_by
 from .peers import RECEIVE, SEND, others, send, wait
 
 
-def finish_all_reduce(pending: Pending) -> jax.Array:
-    """The sum, f32 `[rows, width]`, the same bits on all cores."""
-    by = pending.exchange.by
-    if by == "scatter_gather":
-        return finish_scatter_gather(pending)
-    if by == "two_level":
-        return finish_two_level(pending)
-    slots, width = pending.buffers["slots"], pending.exchange.width
+def start_direct(pending: Pending, value: jax.Array) -> None:
+    """Send all of this core's part, f32 `[rows, width]`, to all others."""
+    slots = pending.buffers["slots"]
+    store(slots.at[pending.parity, pending.cores.rank()], value)
+    spread(pending, 0, slots)
+
+
+def finish_direct(pending: Pending) -> jax.Array:
+    """The sum, f32 `[rows, width]`."""
+    slots, width = pending.buffers["slots"], pending.plan.width
     received(pending, 0, slots)
     total = added(slots, pending.parity, width)
     sent(pending, 0, slots)
     return total
 
 
-def finish_scatter(pending: Pending) -> jax.Array:
+def finish_reduce_scatter(pending: Pending) -> jax.Array:
     """This core's columns of the sum, f32 `[rows, chunk]`, and those that all have; those beyond `width` are zero."""
     partials = pending.buffers["partials"]
     received(pending, 0, partials)
     total = added(partials, pending.parity, partials.shape[-1])
     sent(pending, 0, partials)
-    beside = pending.exchange.beside
-    chunk, width = total.shape[-1] - beside, pending.exchange.width - beside
+    beside = pending.plan.beside
+    chunk, width = total.shape[-1] - beside, pending.plan.width - beside
     column = lax.broadcasted_iota(jnp.int32, (total.shape[0], chunk), 1) + pending.cores.rank() * chunk
     own = jnp.where(column < width, total[:, :chunk], 0.0)
     return jnp.concatenate([own, total[:, chunk:]], axis=-1) if beside else own
 
 
-def start_scatter(pending: Pending, value: jax.Array) -> None:
+def start_columns(pending: Pending, value: jax.Array) -> None:
     """Send each core its columns of this core's part, f32 `[rows, width]`."""
-    store_columns(pending.buffers["outgoing"], value, pending.exchange.beside)
+    store_columns(pending.buffers["outgoing"], value, pending.plan.beside)
     send_home(pending)
 
 
 def finish_scatter_gather(pending: Pending) -> jax.Array:
     """All columns, f32 `[rows, width]`, of cores that each add up their own."""
-    parity, width = pending.parity, pending.exchange.width
+    parity, width = pending.parity, pending.plan.width
     partials, sums = pending.buffers["partials"], pending.buffers["sums"]
     received(pending, 0, partials)
     store(sums.at[parity, pending.cores.rank()], added(partials, parity, partials.shape[-1]))
@@ -84,7 +86,7 @@ def finish_two_level(pending: Pending) -> jax.Array:
     store(half, added(chips, parity, chips.shape[-1]))
     send(half, half, semaphores.at[2], parity, cores.address(rank ^ 1))
     wait(half, semaphores.at[2], parity, RECEIVE)
-    total = side_by_side(halves, parity, halves.shape[-1])[:, : pending.exchange.width]
+    total = side_by_side(halves, parity, halves.shape[-1])[:, : pending.plan.width]
     wait(near.at[parity], semaphores.at[0], parity, SEND)
     sent(pending, 1, chips)
     wait(half, semaphores.at[2], parity, SEND)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ....dsl.collectives.collective import Operation
 from ....dsl.program import ir as p
 from ....dsl.program.ir.scratch import collective, exchange_set
 from ..collectives import collectives
-from ..collectives import sums as summing
+from ..collectives.messages import Pending
 from ..collectives.peers import Cores, Ref
 from ..ops.argmax import argmax
 from .context import Core
@@ -22,7 +25,7 @@ def send(op: p.Send, core: Core) -> None:
     made, key = collective(core.program, exchange), exchange_set(exchange)
     held = core.refs[exchange.value]
     value: Ref = held
-    if exchange.kind != "merge":
+    if exchange.kind.operation is not Operation.SOFTMAX_MERGE:
         value = held[...] if held.shape[-1] == exchange.width else columns(held, exchange.first, exchange.width)
     if exchange.beside:
         value = jnp.concatenate([value, core.refs[exchange.beside][...]], axis=-1)
@@ -33,30 +36,48 @@ def send(op: p.Send, core: Core) -> None:
 def receive(op: p.Receive, core: Core) -> None:
     """The rest, and the result."""
     exchange = core.program.exchanges[op.exchange]
-    pending = core.scope.pop(f"pending {op.exchange}")
-    if exchange.kind == "gather":
-        shares = collectives.finish_gather(pending)
-        for piece in exchange.pieces:
-            ref = core.refs[piece.result]
-            if len(ref.shape) > 2:
-                _heads(ref, shares, piece)
-                continue
-            whole = jnp.concatenate([share[:, piece.start : piece.start + piece.width] for share in shares], axis=-1)
-            ref[...] = whole[:, : ref.shape[-1]]
-    elif exchange.pieces:
-        total = summing.finish_scatter(pending)
-        for piece in exchange.pieces:
-            core.refs[piece.result][...] = total[:, piece.start : piece.start + piece.width]
-    elif exchange.kind == "merge":
-        result = core.refs[exchange.result]
-        for i, head in enumerate(collectives.finish_merge(pending, result.shape[1])):
-            result[:, i] = head
-    elif exchange.by == "scatter":
-        result = core.refs[exchange.result]
-        result[...] = summing.finish_scatter(pending)[:, : result.shape[-1]]
-    else:
-        core.refs[exchange.result][...] = summing.finish_all_reduce(pending)
+    _ARRIVES[exchange.kind.operation](exchange, core.scope.pop(f"pending {op.exchange}"), core)
     _turn(exchange, core)
+
+
+def _sum(exchange: p.Collective, pending: Pending, core: Core) -> None:
+    core.refs[exchange.result][...] = collectives.finish(pending)
+
+
+def _columns(exchange: p.Collective, pending: Pending, core: Core) -> None:
+    """This core's columns, and those that go to every core."""
+    total = collectives.finish(pending)
+    for piece in exchange.pieces:
+        core.refs[piece.result][...] = total[:, piece.start : piece.start + piece.width]
+    if not exchange.pieces:
+        result = core.refs[exchange.result]
+        result[...] = total[:, : result.shape[-1]]
+
+
+def _gather(exchange: p.Collective, pending: Pending, core: Core) -> None:
+    shares = collectives.finish(pending)
+    for piece in exchange.pieces:
+        ref = core.refs[piece.result]
+        if len(ref.shape) > 2:
+            _heads(ref, shares, piece)
+            continue
+        whole = jnp.concatenate([share[:, piece.start : piece.start + piece.width] for share in shares], axis=-1)
+        ref[...] = whole[:, : ref.shape[-1]]
+
+
+def _merge(exchange: p.Collective, pending: Pending, core: Core) -> None:
+    result = core.refs[exchange.result]
+    for i, head in enumerate(collectives.finish(pending, result.shape[1])):
+        result[:, i] = head
+
+
+# Where what arrives is put, by what a collective does; `argmax` is a part of `greedy`.
+_ARRIVES: dict[Operation, Callable[[p.Collective, Pending, Core], None]] = {
+    Operation.SUM: _sum,
+    Operation.REDUCE_SCATTER: _columns,
+    Operation.GATHER: _gather,
+    Operation.SOFTMAX_MERGE: _merge,
+}
 
 
 def _heads(ref: Ref, shares: list[jax.Array], piece: p.Piece) -> None:
@@ -100,5 +121,5 @@ def greedy(op: p.Argmax, core: Core) -> None:
     parity = core.counters[exchange_set(exchange)][0]
     pending = collectives.start(collective(program, exchange), core.cores, core.refs[exchange_set(exchange)], parity,
                                 value, best + first)  # fmt: skip
-    core.refs["output chosen"][...] = collectives.finish_argmax(pending)[1]
+    core.refs["output chosen"][...] = collectives.finish(pending)[1]
     _turn(exchange, core)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from ....dsl.decoder import Saved
+from ....dsl.decoder import PendingStep, Saved
 from ....dsl.model.instance import Instance
 from ....dsl.program.lower.lower import lower
 from ....dsl.schedule.ir import Schedule
 from ...reference.keeping import Keeper, KeptRow
+from ...reference.pending import compile_fetch, fetch
 from ...reference.sequences import Sequences, kept_row, lost, vocabulary
 from ..emit.shard_map import Operand, Step, build, empty, jitted, layouts, placed
 from . import row_state as layout
@@ -33,8 +35,11 @@ class PallasDecoder:
     `schedule` says context and mesh, `operand(name, core)` gives what packing made; each is asked for once, and copied
     to the core's device; `plain` weights as in `lower`. `machine` has the schedule's mesh. `chunk` and `span` are those
     of the reference's decoder. `step` is one that was loaded, for the same Program, in the place of the one that
-    `decode` would compile. Raises `MksError` where kernels cannot do what the schedule says.
+    `step` would compile. Raises `MksError` where kernels cannot do what the schedule says.
     """
+
+    # A Program of several tokens a row reads one sequence, and there is no decoder of it.
+    tokens_per_row, rewinds = 1, False
 
     def __init__(
         self, schedule: Schedule, instance: Instance, operand: Operand, machine: Machine, *,
@@ -45,7 +50,7 @@ class PallasDecoder:
         self.instance, self.rows, self.context = instance, rows, schedule.context
         self._sequences = Sequences(rows, self.context, chunk, span)
         self.chunk, self.spans = self._sequences.chunk, self._sequences.spans
-        self._mesh = machine.mesh
+        self._mesh, self._interpreted = machine.mesh, machine.interpreted
         self._weights = placed(self.program, self._mesh, operand)
         self._as_read, whole = layouts(self.program, self._mesh), NamedSharding(self._mesh, P())
         self._decode: Any = jitted(self.program, machine.flavour, self._mesh) if step is None else step
@@ -75,10 +80,11 @@ class PallasDecoder:
         return self._keeper.cuts
 
     def compile(self) -> None:
-        """Run all that `decode`, `prefill` with `last_only`, `save` and `restore` can need once, on empty rows."""
+        """Run all that `step`, `prefill` with `last_only`, `save` and `restore` can need once, on empty rows."""
         for span in self.spans:
             self._reads(0, True, np.zeros((1, span), np.int32), 0, span)
-        self.decode([0] * self.rows, [0] * self.rows, [False] * self.rows)
+        self.step([[]] * self.rows, [0] * self.rows).wait()
+        compile_fetch(jnp.zeros((self.rows, 1, self.vocab), jnp.float32))
         if len(self.spans) == 1:
             self._keeper.compile(self._read(self._held, np.int32(0)))
             self._held = self._write(self._held, np.int32(0), self._layout.room.empty(), self._weights)
@@ -103,11 +109,16 @@ class PallasDecoder:
         self._held, logits = self._prefill(last, self._weights, self._held, tokens, *at, np.int32(row))
         return np.asarray(logits)
 
-    def decode(self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool]) -> Array:
-        """One token for each live row (lists of `rows`); f32 logits `[rows, vocab]`, undefined where not live."""
-        given = self._sequences.step(tokens, positions, live, _IDLE)
-        _, logits, self._held = self._decode(*given, self._weights, self._held)
-        return np.asarray(logits)
+    def step(
+        self, tokens: Sequence[Sequence[int]], positions: Sequence[int], logits: Collection[int] = ()
+    ) -> PendingStep:
+        """Begin to read a token of each row that is given one; `logits` are the rows asked for."""
+        ids, at, counts = self._sequences.step(tokens, positions, _IDLE)
+        best, found, self._held = self._decode(ids[:, 0], at, self._weights, self._held)
+        if self._interpreted:
+            # An interpreted kernel calls Python back, and must not wait for what it is itself waited for.
+            jax.block_until_ready(found)
+        return fetch(self.rows, 0, counts, found[:, None], logits, best[:, None])
 
     def steps(
         self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool], count: int, ends: Sequence[int]
@@ -119,11 +130,16 @@ class PallasDecoder:
         """
         # Few compiled sizes.
         room = 1 << max(count - 1, 0).bit_length()
-        given = self._sequences.step(tokens, positions, live, _IDLE)
+        given = [[token] if alive else [] for token, alive in zip(tokens, live, strict=True)]
+        first, at, _ = self._sequences.step(given, positions, _IDLE)
         stops = np.full(1 << len(ends).bit_length(), -2, np.int32)
         stops[: len(ends)] = ends
-        ids, self._held = self._several(room, *given, np.int32(count), stops, self._weights, self._held)
-        return np.asarray(ids)[:count]
+        ids, self._held = self._several(room, first[:, 0], at, np.int32(count), stops, self._weights, self._held)
+        found = np.asarray(ids)[:count]
+        for row, taken in enumerate((found >= 0).sum(axis=0)):
+            if taken:
+                self._sequences.stepped(row, positions[row], int(taken))
+        return found
 
     def save(self, row: int) -> KeptRow | None:
         """What `row` holds after prefills with `last_only`, if all of their passes ran the same program."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from attrs import evolve
 
+from ...collectives.kinds import UNSAID
 from ...diagnostics import Diagnostic, Label, MksError
 from ...model.instance import Instance
 from ...records import frozen
@@ -104,8 +105,8 @@ def _shows(line: _Line, program: p.Program) -> bool:
         case Reduce(value=value, by=by, wire=wire):
             made, columns = program.exchanges.get(value), program.exchanges.get(columns_of(value))
             if columns is not None and made is not None:
-                return (by, wire) == ("scatter_gather", columns.wire)
-            return made is not None and (by, wire) == (made.by, made.wire) != ("direct", "f32")
+                return by.completes_columns and wire == columns.wire
+            return made is not None and (by, wire) == (made.kind, made.wire) != UNSAID
         case Prefetch(kind="cache", what=part):
             rings = [ring for ring in program.caches.values() if ring.part == part]
             return any((ring.tile, ring.slots) != _unsaid(program.schedule, ring) for ring in rings)

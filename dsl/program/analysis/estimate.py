@@ -108,5 +108,4 @@ def _message(reduce: Reduce, shares: Shares, facts: Facts, tokens: int) -> int:
     if not products:
         return 0
     width = max(shares.instance.length(shares.schedule.model.weights[p.weight].shape[-2]) for p in products)
-    slots = shares.schedule.cores if reduce.by == "direct" else 2
-    return 2 * slots * padded_bytes((tokens, width), reduce.wire)
+    return 2 * reduce.by.slots(shares.schedule.cores) * padded_bytes((tokens, width), reduce.wire)

@@ -142,7 +142,7 @@ def _exchanges(program: p.Program) -> list[Line]:
     for users in shared.values():
         needs = collective(program, users[0])
         size = sum(padded_bytes(need.shape, need.dtype) for need in needs.buffers)
-        how = f"{needs.by}, {needs.wire}: {', '.join(need.name for need in needs.buffers)}"
+        how = f"{needs.kind}, {needs.exchanged.wire}: {', '.join(need.name for need in needs.buffers)}"
         found.append(Line(f"messages of {', '.join(x.name for x in users)}", size, how, "", users[0].span))
     return found
 

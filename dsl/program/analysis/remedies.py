@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 
 from attrs import evolve
 
+from ...collectives.collective import Wire
 from ...diagnostics import MksError
 from ...schedule.blocks import STEP
 from ...schedule.ir import Pass, Prefetch, Schedule
@@ -37,8 +38,8 @@ def remedies(shares: Shares, found: Bill, over: Collection[Pass]) -> tuple[str, 
     for i, prefetch in enumerate(schedule.prefetches):
         if prefetch.kind == "cache":
             helps += _cache(schedule, i, prefetch, fits)
-    if any(reduce.wire == "f32" for reduce in schedule.reduces):
-        cheapest = evolve(schedule, reduces=tuple(evolve(x, wire="bf16") for x in schedule.reduces))
+    if any(reduce.wire is Wire.F32 for reduce in schedule.reduces):
+        cheapest = evolve(schedule, reduces=tuple(evolve(x, wire=Wire.BF16) for x in schedule.reduces))
         if (total := fits(cheapest)) is not None:
             helps.append(f"wire = bf16 for every sum fits ({mib(total)})")
     helps += _fewer(over, schedule, lambda of: fits(schedule, of))

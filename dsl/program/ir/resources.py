@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attrs import field
 
+from ...collectives.collective import CollectiveKind, Wire
 from ...records import frozen
 from ...source import Span
 from ..layout.expert_layout import ExpertLayout
@@ -132,7 +133,7 @@ class Piece:
 
 @frozen
 class Collective:
-    """A collective of `kind` `sum`, `gather`, `merge` or `argmax`; `by` and `wire` as in the schedule.
+    """What cores do together, in one of the kinds of `dsl/collectives`.
 
     Each core gives `width` columns from `first` on of the buffer `value`, `[rows, n]`. A sum completes `result`; what
     is gathered goes to `pieces`. Where a sum is scattered, all of the buffer `beside` may go to every core: then this
@@ -142,9 +143,8 @@ class Collective:
     """
 
     name: str
-    kind: str
-    by: str
-    wire: str
+    kind: CollectiveKind
+    wire: Wire
     axes: tuple[str, ...]
     value: str
     result: str

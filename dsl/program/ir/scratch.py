@@ -5,13 +5,12 @@ The Pallas backend allocates buffers of exactly these shapes, so a bill that lis
 
 from __future__ import annotations
 
+from ...collectives.collective import BufferNeed, CollectivePlan, Exchanged
 from ...model import ir as m
 from ...model.expressions import walk
 from ...model.ir import Node
 from ...schedule.shares import Shares
 from .. import ir as p
-from ..layout import collective_plan as needs
-from ..layout.collective_plan import BufferNeed
 from ..layout.tiling import ROW_BYTES
 
 SUBLANES = 8
@@ -25,22 +24,15 @@ def ring_bytes(ring: p.Ring) -> int:
 def exchange_set(exchange: p.Collective) -> str:
     """Exchanges of one shape share a set of buffers, whose parity alternates."""
     width = f"{exchange.width}{' and more' if exchange.beside else ''}"
-    return f"{exchange.kind} {exchange.by} {exchange.wire} {width} over {' '.join(exchange.axes)}"
+    return f"{exchange.kind.name} {exchange.wire} {width} over {' '.join(exchange.axes)}"
 
 
-def collective(program: p.Program, exchange: p.Collective) -> needs.CollectivePlan:
+def collective(program: p.Program, exchange: p.Collective) -> CollectivePlan:
     """Its buffers and phases."""
     cores = program.schedule.ways(exchange.axes)
-    if exchange.kind == "argmax":
-        return needs.argmax(cores, program.rows)
-    if exchange.kind == "merge":
-        return needs.merge(cores, program.rows, exchange.width)
-    if exchange.kind == "gather":
-        return needs.all_gather(cores, program.rows, exchange.width, exchange.wire)
-    if exchange.by == "scatter":
-        beside = program.buffers[exchange.beside].shape[-1] if exchange.beside else 0
-        return needs.scatter(cores, program.rows, exchange.width + beside, exchange.wire, beside)
-    return needs.all_reduce(exchange.by, cores, program.rows, exchange.width, exchange.wire)
+    beside = program.buffers[exchange.beside].shape[-1] if exchange.beside else 0
+    given = Exchanged(cores, program.rows, exchange.width + beside, exchange.wire, beside)
+    return exchange.kind.plan(given)
 
 
 def delta_rule(rows: int, k_heads: int, heads: int, key: int, val: int, by_key: bool) -> tuple[BufferNeed, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from ...collectives.collective import Operation
 from ...model import ir as m
 from ...model import ops as registry
 from ...model.expressions import children
@@ -59,7 +60,7 @@ def put(op: p.Put, place: str, program: p.Program) -> Iterator[Access]:
 def send(op: p.Send, place: str, program: p.Program) -> Iterator[Access]:
     made = program.exchanges[op.exchange]
     rows, ways = program.phase_of(place).rows, program.schedule.ways(made.axes)
-    if made.kind == "merge":
+    if made.kind.operation is Operation.SOFTMAX_MERGE:
         heads, width = program.buffers[made.result].shape[1:]
         yield reads(made.value, (rows, ways * heads, width + LANES), "f32")
     else:
@@ -70,25 +71,45 @@ def send(op: p.Send, place: str, program: p.Program) -> Iterator[Access]:
 
 def receive(op: p.Receive, place: str, program: p.Program) -> Iterator[Access]:
     made = program.exchanges[op.exchange]
-    rows, ways = program.phase_of(place).rows, program.schedule.ways(made.axes)
-    if made.kind == "gather":
-        for piece in made.pieces:
-            if piece.start < 0 or piece.start + piece.width > made.width:
-                raise Wrong(f"a piece of `{made.name}` ends at {piece.start + piece.width} of {made.width} columns")
-            held = program.buffers[piece.result]
-            dtype = "f32" if len(held.shape) == 2 else None
-            yield writes(piece.result, _gathered(held, piece.width, rows, ways), dtype)
-    elif made.kind == "merge":
-        heads, width = program.buffers[made.value].shape[1:]
-        if heads % ways or made.width != heads // ways * width:
-            raise Wrong(f"`{made.name}` sends {made.width} columns of {heads} heads to {ways} cores")
-        yield writes(made.result, (rows, heads // ways, width - LANES), "f32")
-    elif made.pieces:
-        for piece in made.pieces:
-            yield writes(piece.result, (rows, piece.width), "f32")
-    else:
-        own = program.shares.scattered(made.width) if made.by == "scatter" else made.width
-        yield writes(made.result, (rows, own), "f32")
+    yield from _RECEIVED[made.kind.operation](made, program.phase_of(place).rows, program)
+
+
+def _sum(made: p.Collective, rows: int, program: p.Program) -> Iterator[Access]:
+    yield writes(made.result, (rows, made.width), "f32")
+
+
+def _columns(made: p.Collective, rows: int, program: p.Program) -> Iterator[Access]:
+    for piece in made.pieces:
+        yield writes(piece.result, (rows, piece.width), "f32")
+    if not made.pieces:
+        yield writes(made.result, (rows, program.shares.scattered(made.width)), "f32")
+
+
+def _gather(made: p.Collective, rows: int, program: p.Program) -> Iterator[Access]:
+    ways = program.schedule.ways(made.axes)
+    for piece in made.pieces:
+        if piece.start < 0 or piece.start + piece.width > made.width:
+            raise Wrong(f"a piece of `{made.name}` ends at {piece.start + piece.width} of {made.width} columns")
+        held = program.buffers[piece.result]
+        dtype = "f32" if len(held.shape) == 2 else None
+        yield writes(piece.result, _gathered(held, piece.width, rows, ways), dtype)
+
+
+def _merge(made: p.Collective, rows: int, program: p.Program) -> Iterator[Access]:
+    ways = program.schedule.ways(made.axes)
+    heads, width = program.buffers[made.value].shape[1:]
+    if heads % ways or made.width != heads // ways * width:
+        raise Wrong(f"`{made.name}` sends {made.width} columns of {heads} heads to {ways} cores")
+    yield writes(made.result, (rows, heads // ways, width - LANES), "f32")
+
+
+# What arrives, by what a collective does; `argmax` is a part of `Argmax`.
+_RECEIVED: dict[Operation, Callable[[p.Collective, int, p.Program], Iterator[Access]]] = {
+    Operation.SUM: _sum,
+    Operation.REDUCE_SCATTER: _columns,
+    Operation.GATHER: _gather,
+    Operation.SOFTMAX_MERGE: _merge,
+}
 
 
 def _gathered(held: p.Buffer, width: int, rows: int, ways: int) -> Extents:
@@ -169,8 +190,8 @@ def greedy(op: p.Argmax, place: str, program: p.Program) -> Iterator[Access]:
     if op.share != share or (cut and op.exchange is None):
         raise Wrong(f"the ids are chosen among {op.share} logits of a core, which has {share}")
     made = None if op.exchange is None else program.exchanges[op.exchange]
-    if made is not None and (made.kind, made.value) != ("argmax", op.logits):
-        raise Wrong(f"`{made.name}` is a {made.kind} of `{made.value}`; the ids are chosen by `{op.logits}`")
+    if made is not None and (made.kind.operation, made.value) != (Operation.ARGMAX, op.logits):
+        raise Wrong(f"`{made.name}` is a {made.kind.name} of `{made.value}`; the ids are chosen by `{op.logits}`")
     yield reads(program.views[op.logits].buffer, (phase.rows, range(share)), "f32")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from ...collectives.collective import Operation
 from ...model import ir as m
 from ...model.facts import STEP
 from ...schedule.blocks import STEP as POSITIONS
@@ -191,27 +192,20 @@ def _codec(program: p.Program, bank: p.ExpertPool, names: tuple[str, ...]) -> m.
     return store or (weight.codec if stored else plain)
 
 
-# What a collective may do, and whether its result stays scattered.
-COLLECTIVES = frozenset({("sum", False), ("sum", True), ("gather", False), ("merge", True)})
-
-
 def _exchange(made: p.Collective, program: p.Program) -> Iterator[Claim]:
-    """Cores along axes of the mesh, and something between them that is known."""
-    schedule = program.schedule
-    if made.kind != "argmax" and (made.kind, made.by == "scatter") not in COLLECTIVES:
-        raise Wrong(f"nothing is known of an exchange `{made.kind}`, `by = {made.by}`")
+    """Cores along axes of the mesh that its kind is for, and a type in which it can travel."""
+    schedule, kind = program.schedule, made.kind
+    if kind.operation not in set(Operation):
+        raise Wrong(f"nothing is known of what `{kind.name}` makes, `{kind.operation}`")
     order = tuple(name for name, _ in schedule.mesh if name in made.axes)
     yield Claim(made.name, "axes of the mesh in its order", made.axes, order)
     yield Claim(made.name, "several cores", schedule.ways(made.axes) > 1, True)
-    yield Claim(made.name, "a type that travels", made.wire in ("f32", "bf16"), True)
-    ways = {"sum": ("direct", "scatter_gather", "two_level", "scatter"), "merge": ("scatter",)}
-    yield Claim(made.name, f"a way to {made.kind}", made.by in ways.get(made.kind, ("direct",)), True)
-    yield Claim(made.name, "pairs of cores", made.by != "two_level" or schedule.paired(made.axes), True)
-    if made.kind in ("merge", "argmax"):
-        yield Claim(made.name, "the type that travels", made.wire, "f32")
-    if made.kind == "merge":
+    yield Claim(made.name, f"a type in which {kind.name} travels", made.wire in kind.wires, True)
+    unfit = kind.unfit(schedule.ways(made.axes), schedule.paired(made.axes))
+    yield Claim(made.name, f"cores for {kind.name}", unfit, None)
+    if kind.operation is Operation.SOFTMAX_MERGE:
         yield Claim(made.name, "its first column", made.first, 0)
-    if made.kind == "argmax":
+    if kind.operation is Operation.ARGMAX:
         yield Claim(made.name, "its result", made.result, made.name)
         yield Claim(made.name, "its axes", made.axes, schedule.over_all)
         yield Claim(made.name, "its columns", (made.first, made.width), (0, LANES))

@@ -2,5 +2,5 @@
 
 In: shapes and element widths. Out: tilings, experts' layouts, the buffers and phases of collectives.
 
-Order of imports: `lanes`, `collective_plan`, `tiling`, `expert_layout`.
+Order of imports: `lanes`, `tiling`, `expert_layout`.
 """

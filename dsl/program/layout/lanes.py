@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-LANES = 128
-
-
-def padded(width: int) -> int:
-    """Columns rounded up to whole lanes."""
-    return -(-width // LANES) * LANES
+from ...targets.lanes import LANES as LANES
+from ...targets.lanes import padded as padded
 
 
 def whole_lanes(shape: tuple[int, ...]) -> tuple[int, ...]:

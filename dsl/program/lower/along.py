@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from attrs import evolve
 
+from ...collectives.collective import Wire
+from ...collectives.gather import GATHER
 from ...diagnostics import Diagnostic, Label, MksError
 from ...model import ir as m
 from ...model import ops as registry
@@ -114,7 +116,7 @@ def _softmax(call: m.Call, cut: Cut, frame: Frame) -> m.Call:
     name, ways, lanes = frame.fresh("softmax"), build.schedule.ways(cut.axes), Type("f32", (Poly.of(LANES),))
     value = frame.compute(f"share of {name}", (LANES,), "f32", m.Call("softmax_sums", (x,), (), (lanes,), call.span))
     result = build.held(f"+{name}", (ways * LANES,), "f32", frame.place, call.span)
-    frame.exchange(p.Collective(name, "gather", "direct", "f32", cut.axes, value, "", 0, LANES, call.span,
+    frame.exchange(p.Collective(name, GATHER, Wire.F32, cut.axes, value, "", 0, LANES, call.span,
                               (p.Piece(result, 0, LANES),)))  # fmt: skip
     sums = frame.local(result, Type("f32", (Poly.of(ways * LANES),)), call)
     options = (("repeats", number(build.shares.repeats(cut.axis), call)),)

@@ -6,6 +6,9 @@ of two sets of positions make that of both.
 
 from __future__ import annotations
 
+from ...collectives.collective import Wire
+from ...collectives.gather import GATHER
+from ...collectives.softmax_merge import SOFTMAX_MERGE
 from ...model import ir as m
 from ...model.ir import Node
 from .. import ir as p
@@ -37,7 +40,7 @@ def gather(name: str, queries: tuple[Node, ...], buffers: tuple[str, ...], heads
         pieces.append(p.Piece(buffer, at, heads * width))
         at += heads * width
     over = build.schedule.over_positions
-    frame.exchange(p.Collective(f"{name} queries", "gather", "direct", "f32", over, value, "", 0, total, q.span,
+    frame.exchange(p.Collective(f"{name} queries", GATHER, Wire.F32, over, value, "", 0, total, q.span,
                               tuple(pieces)))  # fmt: skip
 
 
@@ -48,6 +51,6 @@ def merge(name: str, found: Node, shape: tuple[int, int], call: m.Call, frame: F
     result = build.buffer(f"{name} merged", (build.rows, *whole_lanes(shape)), "f32", frame.place, call.span)
     build.views[result] = p.View(result, 0, shape)
     columns = heads * (whole_lanes((width,))[0] + LANES)
-    frame.exchange(p.Collective(result, "merge", "scatter", "f32", build.schedule.over_positions, found.name, result, 0,
+    frame.exchange(p.Collective(result, SOFTMAX_MERGE, Wire.F32, build.schedule.over_positions, found.name, result, 0,
                               columns, call.span))  # fmt: skip
     return frame.local(result, call.type, call)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ...collectives.argmax import ARGMAX
+from ...collectives.collective import Wire
 from ...model import ir as m
 from ...model.facts import STEP
 from ...model.instance import Instance
@@ -113,7 +115,7 @@ def _end(build: Build, step: m.Step) -> list[p.Op]:
         # The last collective is over all cores: only so have all left the barrier when one leaves the call.
         if cut or any(set(x.axes) != set(build.schedule.over_all) for x in build.exchanges.values()):
             exchange = "ids"
-            build.exchanges[exchange] = p.Collective(exchange, "argmax", "direct", "f32", build.schedule.over_all,
+            build.exchanges[exchange] = p.Collective(exchange, ARGMAX, Wire.INT32, build.schedule.over_all,
                                                    "logits", "ids", 0, 128, step.span)  # fmt: skip
         found.append(p.Argmax("logits", share, exchange))
         held = build.views["logits"].buffer

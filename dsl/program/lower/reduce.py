@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from ...collectives.collective import CollectiveKind, Operation, Wire
+from ...collectives.gather import GATHER
+from ...collectives.kinds import KERNELS, UNSAID, has_kernel
+from ...collectives.scatter_gather import SCATTER_GATHER
 from ...model import ir as m
 from ...model.ir import Node, Type
 from ...model.shapes import Poly
@@ -27,14 +31,18 @@ def complete(split: ShardedValue, type_: Type, frame: Frame) -> Node:
                      "inputs are shared out only sums and multiples may be taken there")  # fmt: skip
     said = _said(frame)
     by, wire = (said.by, said.wire) if said else _unsaid(split, frame)
-    if by == "scatter":
+    if by.operation is Operation.REDUCE_SCATTER:
         raise cannot("scatter a value that is not a sum alone", frame.statement.span)
-    if said and by == "two_level" and not frame.build.schedule.paired(split.axes):
+    if said and not has_kernel(by):
+        raise cannot(f"sum by {by}, for which no package has a kernel", said.span,
+                     f"the entry-point group `{KERNELS}` brings one")  # fmt: skip
+    schedule = frame.build.schedule
+    unfit = by.unfit(schedule.ways(split.axes), schedule.paired(split.axes))
+    if said and unfit is not None:
         over = ", ".join(f"`{axis}`" for axis in split.axes)
-        raise cannot(f"sum over {over} in two levels", said.span, "write `by = scatter_gather`: only neighbours in "
-                     "pairs along the mesh's last axis have a level of their own")  # fmt: skip
+        raise cannot(f"sum over {over} by {by}", said.span, f"write `by = scatter_gather`: `{by}` {unfit}")
     alone = split.partial is None or split.scaled is None
-    if split.own is not None or (split.scaled is not None and alone and by == "scatter_gather"):
+    if split.own is not None or (split.scaled is not None and alone and by.completes_columns):
         summed = by_columns(split, type_, by, wire, frame)
     elif split.scaled is not None:
         summed = _scaled(split, type_, by, wire, frame)
@@ -51,20 +59,20 @@ def _span(split: ShardedValue, frame: Frame) -> Span:
     return frame.statement.span if node is None else node.span
 
 
-def _unsaid(split: ShardedValue, frame: Frame) -> tuple[str, str]:
+def _unsaid(split: ShardedValue, frame: Frame) -> tuple[CollectiveKind, Wire]:
     """A row of a table is on one core only: its own type loses nothing on the way, and there is no hurry."""
     build, node = frame.build, split.partial
     if isinstance(node, m.Local) and node.name.startswith(ROW) and split.scaled is None:
         dtype = build.dtype(build.schedule.model.weights[looked_up(node.name)[0]].type)
-        return "scatter_gather", dtype
-    return "direct", "f32"
+        return SCATTER_GATHER, Wire(dtype)
+    return UNSAID
 
 
 def scattered(split: ShardedValue, type_: Type, frame: Frame) -> Node | None:
     """Where the schedule leaves a sum scattered: this core's columns of it."""
     said = _said(frame)
     alone = split.whole is None and split.scaled is None and split.own is None
-    if said is None or said.by != "scatter" or split.partial is None or not alone:
+    if said is None or said.by.operation is not Operation.REDUCE_SCATTER or split.partial is None or not alone:
         return None
     if frame.value in frame.build.carried:
         raise cannot(f"leave `{frame.value}` scattered, which the layers carry", said.span,
@@ -72,26 +80,27 @@ def scattered(split: ShardedValue, type_: Type, frame: Frame) -> Node | None:
     if split.axes != axes(frame):
         raise cannot("leave a sum scattered that is not over all cores", said.span, "write `by = scatter_gather`")
     frame.scattered.add(frame.value)
-    return _sum(split, type_, "scatter", said.wire, frame)
+    return _sum(split, type_, said.by, said.wire, frame)
 
 
 def _said(frame: Frame) -> Reduce | None:
     return next((r for r in frame.build.schedule.reduces if r.value == f"{frame.place}.{frame.value}"), None)
 
 
-def _sum(split: ShardedValue, type_: Type, by: str, wire: str, frame: Frame) -> Node:
+def _sum(split: ShardedValue, type_: Type, by: CollectiveKind, wire: Wire, frame: Frame) -> Node:
     build, node = frame.build, split.partial
     assert node is not None
     name, width = named(type_, node, frame)
     value = share(name, width, node, frame)
-    columns = build.shares.scattered(width) if by == "scatter" else width
+    scatter = by.operation is Operation.REDUCE_SCATTER
+    columns = build.shares.scattered(width) if scatter else width
     result = build.held(f"+{name}", (columns,), "f32", frame.place, node.span)
-    late = frame.value if by == "scatter" else None
-    frame.exchange(p.Collective(name, "sum", by, wire, split.axes, value, result, 0, width, node.span), late)
+    late = frame.value if scatter else None
+    frame.exchange(p.Collective(name, by, wire, split.axes, value, result, 0, width, node.span), late)
     return frame.local(result, type_, node)
 
 
-def _scaled(split: ShardedValue, type_: Type, by: str, wire: str, frame: Frame) -> Node:
+def _scaled(split: ShardedValue, type_: Type, by: CollectiveKind, wire: Wire, frame: Frame) -> Node:
     """One message with the share that a norm divides, the share that it does not, and that of the norm's squares."""
     build, node, norm = frame.build, split.scaled, split.norm
     assert node is not None
@@ -101,7 +110,7 @@ def _scaled(split: ShardedValue, type_: Type, by: str, wire: str, frame: Frame) 
     total = (len(shares) - 1) * width + LANES
     value = frame.compute(f"share of {name}", (total,), "f32", m.Call("side_by_side", shares, (), (type_,), node.span))
     result = build.buffer(f"sum of {name}", (build.rows, total), "f32", frame.place, node.span)
-    frame.exchange(p.Collective(name, "sum", by, wire, split.axes, value, result, 0, total, node.span))
+    frame.exchange(p.Collective(name, by, wire, split.axes, value, result, 0, total, node.span))
     found = []
     for i in range(len(shares)):
         build.views[f"+{name} {i}"] = p.View(result, i * width, (LANES if i == len(shares) - 1 else width,))
@@ -127,7 +136,7 @@ def gather(weights: tuple[str, ...], product: p.Product, frame: Frame) -> p.Send
         build.views[f"@{weight}"] = p.View(result, 0, (whole,))
         pieces.append(p.Piece(result, at, view.shape[0]))
         at += view.shape[0]
-    build.exchanges[name] = p.Collective(name, "gather", "direct", "f32", over, product.result, "", start, at,
+    build.exchanges[name] = p.Collective(name, GATHER, Wire.F32, over, product.result, "", start, at,
                                        product.span, tuple(pieces))  # fmt: skip
     return p.Send(name)
 
@@ -140,7 +149,7 @@ def norm_of_share(call: m.Call, over: tuple[str, ...], count: int, frame: Frame)
         f"share of {squares}", (1,), "f32", m.Call("sum_squares", (x,), (), (Type("f32", one),), call.span)
     )
     result = build.held(f"+{squares}", (1,), "f32", frame.place, call.span)
-    frame.exchange(p.Collective(squares, "sum", "direct", "f32", over, value, result, 0, 1, call.span))
+    frame.exchange(p.Collective(squares, *UNSAID, over, value, result, 0, 1, call.span))
     total = frame.local(result, Type("f32", one), call)
     options = (*call.options, ("count", number(count, call)))
     return m.Call("rms_norm_of_share", (x, total, gain), options, call.types, call.span)

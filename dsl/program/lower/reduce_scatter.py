@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from ...collectives.collective import CollectiveKind, Wire
+from ...collectives.gather import GATHER
+from ...collectives.reduce_scatter import REDUCE_SCATTER
 from ...model import ir as m
 from ...model.ir import Node, Type
 from .. import ir as p
@@ -12,14 +15,14 @@ from .partials import axes, columns_of, named, normed, share, squares
 from .sharded_value import ShardedValue
 
 
-def by_columns(split: ShardedValue, type_: Type, by: str, wire: str, frame: Frame) -> Node:
+def by_columns(split: ShardedValue, type_: Type, by: CollectiveKind, wire: Wire, frame: Frame) -> Node:
     """Each core completes its own columns, to which those are added that are left scattered; then all come together.
 
     The squares of a value that is not normalised yet go to every core.
     """
     build, node = frame.build, split.scaled if split.partial is None else split.partial
     every, both = axes(frame), split.partial is not None and split.scaled is not None
-    if both or split.axes != every or (node is not None and by != "scatter_gather"):
+    if both or split.axes != every or (node is not None and not by.completes_columns):
         raise cannot("add a value that is left scattered to this sum", frame.statement.span,
                      "write `by = scatter_gather` for the sum")  # fmt: skip
     like = node if node is not None else split.own
@@ -30,12 +33,12 @@ def by_columns(split: ShardedValue, type_: Type, by: str, wire: str, frame: Fram
     columns = build.shares.scattered(width)
     value = frame.compute(f"own {name}", (columns,), "f32", own)
     result = build.held(f"+{name}", (width,), "f32", frame.place, like.span)
-    frame.exchange(p.Collective(columns_of(name), "gather", "direct", wire, every, value, "", 0, columns, like.span,
+    frame.exchange(p.Collective(columns_of(name), GATHER, wire, every, value, "", 0, columns, like.span,
                               (p.Piece(result, 0, columns),)))  # fmt: skip
     return frame.local(result, type_, like)
 
 
-def _own_sum(split: ShardedValue, type_: Type, name: str, width: int, wire: str, frame: Frame) -> Node | None:
+def _own_sum(split: ShardedValue, type_: Type, name: str, width: int, wire: Wire, frame: Frame) -> Node | None:
     """This core's columns of a sum; normalised, if what was multiplied is not yet."""
     build, norm, node = frame.build, split.norm, split.scaled if split.partial is None else split.partial
     if node is None:
@@ -50,6 +53,6 @@ def _own_sum(split: ShardedValue, type_: Type, name: str, width: int, wire: str,
         total = build.held(f"sum of squares of {name}", (LANES,), "f32", frame.place, norm.span)
         pieces = (p.Piece(result, 0, columns), p.Piece(total, padded(-(-width // build.schedule.cores)), LANES))
         local = normed(local, frame.local(total, type_, node), norm, type_, frame)
-    frame.exchange(p.Collective(name, "sum", "scatter", wire, split.axes, value, result, 0, width, node.span, pieces,
+    frame.exchange(p.Collective(name, REDUCE_SCATTER, wire, split.axes, value, result, 0, width, node.span, pieces,
                               beside))  # fmt: skip
     return local

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import attrs
 
+from ...collectives.collective import BufferNeed
 from ...model import ir as m
 from ...model.facts import same_operand
 from ...source import Span
@@ -15,7 +16,6 @@ from .. import ir as p
 from ..analysis.traffic import Moved, own_bytes, reads, tapes, writes
 from ..ir.scratch import collective, exchange_set, ring_bytes
 from ..ir.walk import walk
-from ..layout.collective_plan import BufferNeed
 from ..layout.tiling import ROW_BYTES
 from ..lower.attention import ATTENDED
 
@@ -101,9 +101,9 @@ def collectives(program: p.Program) -> list[dict[str, Any]]:
         needs, shared = collective(program, exchange), exchange_set(exchange)
         found.append({
             "name": exchange.name,
-            "kind": needs.kind,
-            "by": needs.by,
-            "wire": needs.wire,
+            "kind": needs.kind.operation,
+            "by": needs.kind.by,
+            "wire": needs.exchanged.wire,
             "axes": list(exchange.axes),
             "width": exchange.width,
             "value": exchange.value,

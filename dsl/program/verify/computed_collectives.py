@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...collectives.collective import CollectiveKind, Operation, Wire
+from ...collectives.kinds import UNSAID
+from ...collectives.reduce_scatter import REDUCE_SCATTER
+from ...collectives.scatter_gather import SCATTER_GATHER
 from ...model import ir as m
 from .. import ir as p
 from ..ir.spec_access import Wrong
@@ -51,9 +55,9 @@ def receive(flow: Computed, op: p.Receive) -> None:
     if op.exchange not in flow.sent:
         raise Wrong(f"`{made.name}` is received before it is sent")
     value, beside = flow.sent.pop(op.exchange)
-    rule = EXCHANGES.get((made.kind, made.by == "scatter"))
+    rule = OPERATIONS.get(made.kind.operation)
     if rule is None:
-        raise Wrong(f"no meaning is known of an exchange `{made.kind}`, `by = {made.by}`")
+        raise Wrong(f"no meaning is known of `{made.kind.name}`")
     rule(flow, made, value, beside)
 
 
@@ -80,18 +84,19 @@ def _as_said(flow: Computed, made: p.Collective, value: Content) -> None:
     """In the way and the type that the schedule says; rows of a table lose nothing in their own type."""
     schedule = flow.program.schedule
     said = next((r for r in schedule.reduces if made.name == r.value or made.name.startswith(f"{r.value} ")), None)
-    ways = {("direct", "f32")} if said is None else {(said.by, said.wire)}
-    if said is not None and said.by == "scatter_gather":
-        ways.add(("scatter", said.wire))
+    ways: set[tuple[CollectiveKind, Wire]] = {UNSAID} if said is None else {(said.by, said.wire)}
+    if said is not None and said.by.completes_columns:
+        ways.add((REDUCE_SCATTER, said.wire))
     key: Any = flow.terms.made[value[0].held.term]
     if said is None and key[0] == "index":
         table = flow.program.instance.model.weights[str(flow.terms.made[key[1]][1])]
-        ways.add(("scatter_gather", flow.program.instance.dtype(table.type)))
-    if made.kind != "gather" and (made.by, made.wire) not in ways:
-        by, wire = sorted(ways)[0]
-        raise Wrong(f"`{made.name}` is summed `by = {made.by}, wire = {made.wire}`; the schedule has `by = {by}, "
+        ways.add((SCATTER_GATHER, Wire(flow.program.instance.dtype(table.type))))
+    gathers = made.kind.operation is Operation.GATHER
+    if not gathers and (made.kind, made.wire) not in ways:
+        by, wire = min(ways, key=lambda way: (way[0].name, way[1]))
+        raise Wrong(f"`{made.name}` is summed `by = {made.kind}, wire = {made.wire}`; the schedule has `by = {by}, "
                     f"wire = {wire}`")  # fmt: skip
-    if made.kind == "gather" and made.wire not in {wire for _, wire in ways}:
+    if gathers and made.wire not in {wire for _, wire in ways}:
         raise Wrong(f"`{made.name}` travels as {made.wire}; the schedule has another type")
 
 
@@ -171,5 +176,10 @@ def _rank(flow: Computed, term: Term) -> int:
     return int(key[-1][0])
 
 
-# What each collective does, by its kind and whether the sum is left scattered; `argmax` is a part of `Argmax`.
-EXCHANGES = {("sum", False): _sum, ("sum", True): _scatter, ("gather", False): _gather, ("merge", True): _merge}
+# What a collective makes whole, by its operation; `argmax` is a part of `Argmax`.
+OPERATIONS = {
+    Operation.SUM: _sum,
+    Operation.REDUCE_SCATTER: _scatter,
+    Operation.GATHER: _gather,
+    Operation.SOFTMAX_MERGE: _merge,
+}

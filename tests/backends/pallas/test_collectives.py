@@ -11,7 +11,10 @@ from helpers.exchanging import Case, expected, parts
 
 from mks.backends.pallas.collectives import collectives
 from mks.backends.pallas.collectives.peers import Cores, collective_id, others
-from mks.dsl.program.layout import collective_plan as x
+from mks.dsl.collectives.collective import Exchanged, Wire
+from mks.dsl.collectives.gather import GATHER
+from mks.dsl.collectives.kinds import sums
+from mks.dsl.collectives.two_level import TWO_LEVEL
 
 MODES = ("eager", "on_wait")
 
@@ -29,8 +32,8 @@ def check(cases: list[dict], wanted: set[str] | None = None, seconds: float = 24
 
 def reduces(mesh: tuple[int, ...], **more: object) -> list[dict]:
     """Every way of reducing with every wire, in one of the two modes each."""
-    ways = itertools.product(x.REDUCES, ("f32", "bf16"))
-    return [{"kind": "all_reduce", "mesh": mesh, "by": by, "wire": wire, "mode": mode, **more}
+    ways = itertools.product([kind.name for kind in sums()], ("f32", "bf16"))
+    return [{"kind": "sum", "mesh": mesh, "by": by, "wire": wire, "mode": mode, **more}
             for (by, wire), mode in zip(ways, itertools.cycle(MODES), strict=False)]  # fmt: skip
 
 
@@ -50,7 +53,7 @@ def test_gathers_and_greatest() -> None:
     check([
         {"kind": kind, "mesh": mesh, "mode": mode, "rows": rows, "width": width, "wire": wire}
         for kind, (mesh, mode, rows, width, wire) in itertools.product(
-            ("all_gather", "argmax"),
+            ("gather", "argmax"),
             (((4,), "eager", 3, 256, "bf16"), ((2,), "on_wait", 1, 64, "f32")),
         )
     ])  # fmt: skip
@@ -59,7 +62,8 @@ def test_gathers_and_greatest() -> None:
 def test_scattered_sums() -> None:
     """Each core has its columns of the sum, the last cores none, and all have the columns that come to every core."""
     check([
-        {"kind": "scatter", "mesh": mesh, "mode": mode, "rows": rows, "width": width, "wire": wire, "beside": beside}
+        {"kind": "reduce_scatter", "mesh": mesh, "mode": mode, "rows": rows, "width": width, "wire": wire,
+         "beside": beside}
         for mesh, mode, rows, width, wire, beside in (
             ((4,), "on_wait", 2, 300, "f32", 0),
             ((4,), "eager", 3, 300 + 128, "bf16", 128),
@@ -71,7 +75,7 @@ def test_scattered_sums() -> None:
 def test_merged_softmaxes() -> None:
     """Each core has its own heads over all positions, those of one that has seen none included."""
     check([
-        {"kind": "merge", "mesh": mesh, "over": over, "mode": mode, "rows": rows, "width": width}
+        {"kind": "softmax_merge", "mesh": mesh, "over": over, "mode": mode, "rows": rows, "width": width}
         for mesh, over, mode, rows, width in (((4,), "", "eager", 3, 256), ((2,), "", "on_wait", 1, 128),
                                               ((2, 2), "b", "on_wait", 8, 128), ((3,), "", "eager", 1, 128))
     ])  # fmt: skip
@@ -81,38 +85,38 @@ def test_merged_softmaxes() -> None:
 def test_one_axis_of_two() -> None:
     """A collective over one axis stays between its cores; over both, ranks run with the last axis fastest."""
     check([
-        {"kind": "all_reduce", "mesh": (2, 4), "over": "b", "by": "two_level", "wire": "bf16"},
-        {"kind": "all_reduce", "mesh": (2, 2), "over": "a", "by": "scatter_gather", "mode": "on_wait"},
-        {"kind": "all_gather", "mesh": (2, 2), "mode": "on_wait"},
+        {"kind": "sum", "mesh": (2, 4), "over": "b", "by": "two_level", "wire": "bf16"},
+        {"kind": "sum", "mesh": (2, 2), "over": "a", "by": "scatter_gather", "mode": "on_wait"},
+        {"kind": "gather", "mesh": (2, 2), "mode": "on_wait"},
         {"kind": "argmax", "mesh": (2, 2), "over": "b"},
     ])  # fmt: skip
 
 
 def test_odd_numbers_of_cores() -> None:
     """Ranks wrap round where their number is no power of two."""
-    check([{"kind": "all_reduce", "mesh": (3,)}])
+    check([{"kind": "sum", "mesh": (3,)}])
 
 
 def test_one_parity_is_a_race() -> None:
     """Receive slots that do not alternate are written while a slow core reads them, and the interpreter says so."""
-    cases = [{"kind": "all_reduce", "mesh": (2,), "mode": mode} for mode in MODES]
-    cases += [{"kind": kind, "mesh": (2,)} for kind in ("all_gather", "argmax")]
-    cases += [{"kind": "merge", "mesh": (2,), "width": 128}]
-    cases += [{"kind": "all_reduce", "by": "two_level", "mesh": (4,)}]
+    cases = [{"kind": "sum", "mesh": (2,), "mode": mode} for mode in MODES]
+    cases += [{"kind": kind, "mesh": (2,)} for kind in ("gather", "argmax")]
+    cases += [{"kind": "softmax_merge", "mesh": (2,), "width": 128}]
+    cases += [{"kind": "sum", "by": "two_level", "mesh": (4,)}]
     check([{**case, "steps": 4, "fault": "parity"} for case in cases], {"race"})
 
 
 def test_missing_waits_are_seen() -> None:
     """Neither reading before the messages are there nor leaving sends unawaited passes."""
-    receipts = [{"kind": "all_reduce", "mesh": (2,), "mode": mode, "fault": "receipts"} for mode in MODES]
-    sends = [{"kind": "all_reduce", "mesh": (4,), "by": by, "fault": "sends"} for by in x.REDUCES]
-    merges = [{"kind": "merge", "mesh": (2,), "width": 128, "fault": fault} for fault in ("sends", "receipts")]
+    receipts = [{"kind": "sum", "mesh": (2,), "mode": mode, "fault": "receipts"} for mode in MODES]
+    sends = [{"kind": "sum", "mesh": (4,), "by": by, "fault": "sends"} for by in [kind.name for kind in sums()]]
+    merges = [{"kind": "softmax_merge", "mesh": (2,), "width": 128, "fault": fault} for fault in ("sends", "receipts")]
     check(receipts + sends + merges, {"race", "semaphores"})
 
 
 def test_the_inputs_tell_orders_apart() -> None:
     """Another order of ranks, or one part that skips the wire's rounding, gives other bits."""
-    case = Case("all_reduce", (4,), wire="bf16")
+    case = Case("sum", (4,), wire="bf16")
     values, ids = parts(case)
     wanted, _ = expected(case, values, ids)
 
@@ -127,21 +131,19 @@ def test_compiled(topology: str, mesh: tuple[int, ...]) -> None:
     """Kernels at a model's sizes compile; VMEM is what the buffers should take and little more."""
     cases = reduces(mesh, width=5120) + reduces(mesh, rows=8, width=5120)[:3] + reduces(mesh, rows=3, width=2048)[3:]
     cases += [
-        {"kind": "all_gather", "mesh": mesh, "rows": 8, "width": 640, "wire": "bf16"},
+        {"kind": "gather", "mesh": mesh, "rows": 8, "width": 640, "wire": "bf16"},
         {"kind": "argmax", "mesh": mesh},
     ]
     for case, (used, buffers) in zip(cases, answers(cases, topology), strict=True):
         rows, width = -(-case.get("rows", 1) // 4) * 4, case.get("width", 64)
-        arguments = (
-            2 * 3 * rows * max(width, 128) * 4 * (8 if case["kind"] == "all_gather" else 1) + 3 * 8 * 128 * 4 * 2
-        )
+        arguments = 2 * 3 * rows * max(width, 128) * 4 * (8 if case["kind"] == "gather" else 1) + 3 * 8 * 128 * 4 * 2
         assert buffers <= used <= buffers * 1.1 + arguments, case
 
 
 def test_two_meshes_compile() -> None:
     """Collectives over one axis of two compile too."""
     ways = (("b", "two_level"), ("a", "direct"), ("a", "scatter_gather"))
-    assert answers([{"kind": "all_reduce", "mesh": (2, 4), "over": over, "by": by, "width": 7168} for over, by in ways],
+    assert answers([{"kind": "sum", "mesh": (2, 4), "over": over, "by": by, "width": 7168} for over, by in ways],
                    "tpu7x:2x2x1")  # fmt: skip
 
 
@@ -150,11 +152,11 @@ def test_refusals() -> None:
     mesh = (("a", 4), ("b", 3))
     value = np.zeros((1, 64), np.float32)
     with pytest.raises(ValueError, match="between 4 cores, used by 12"):
-        collectives.start(x.all_gather(4, 1, 64, "f32"), Cores(mesh, ("a", "b")), (), 0, value)
+        collectives.start(GATHER.plan(Exchanged(4, 1, 64, Wire.F32)), Cores(mesh, ("a", "b")), (), 0, value)
     with pytest.raises(ValueError, match=r"of \[1, 32\], given \[1, 64\]"):
-        collectives.start(x.all_gather(4, 1, 32, "f32"), Cores(mesh, ("a",)), (), 0, value)
-    with pytest.raises(ValueError, match="pairs of cores along the last axis"):
-        collectives.start(x.all_reduce("two_level", 4, 1, 64, "f32"), Cores(mesh, ("a",)), (), 0, value)
+        collectives.start(GATHER.plan(Exchanged(4, 1, 32, Wire.F32)), Cores(mesh, ("a",)), (), 0, value)
+    with pytest.raises(ValueError, match="pairs along the mesh's last axis"):
+        collectives.start(TWO_LEVEL.plan(Exchanged(4, 1, 64, Wire.F32)), Cores(mesh, ("a",)), (), 0, value)
     with pytest.raises(ValueError, match="no axes of the mesh"):
         Cores(mesh, ("b", "a"))
 
@@ -186,8 +188,7 @@ def test_every_way(mesh: tuple[int, ...], rows: int) -> None:
     for mode, width in (("eager", 64), ("on_wait", 640), ("on_wait", 5120)):
         cases = [{**case, "mode": mode} for case in reduces(mesh, rows=rows, width=width, steps=5)]
         cases += [
-            {"kind": kind, "mesh": mesh, "rows": rows, "width": width, "mode": mode}
-            for kind in ("all_gather", "argmax")
+            {"kind": kind, "mesh": mesh, "rows": rows, "width": width, "mode": mode} for kind in ("gather", "argmax")
         ]
         check(cases, seconds=300)
 
@@ -199,7 +200,7 @@ def test_every_size_compiles(topology: str, mesh: tuple[int, ...]) -> None:
     """Rows 1 to 8 and the widths of models, and of tests."""
     cases = [case for rows, width in itertools.product((1, 2, 3, 5, 8), (64, 300, 2048, 5120, 7168))
              for case in reduces(mesh, rows=rows, width=width)]  # fmt: skip
-    cases += [{"kind": "all_gather", "mesh": mesh, "rows": rows, "width": width, "wire": wire}
+    cases += [{"kind": "gather", "mesh": mesh, "rows": rows, "width": width, "wire": wire}
               for rows, width, wire in itertools.product((1, 3, 8), (64, 300, 640), ("f32", "bf16"))]  # fmt: skip
     cases += [{"kind": "argmax", "mesh": mesh, "rows": rows} for rows in range(1, 9)]
     assert len(answers(cases, topology, seconds=600)) == len(cases)

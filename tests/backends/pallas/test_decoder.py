@@ -145,7 +145,8 @@ def test_states_cannot_be_cut() -> None:
 def test_wrong_calls() -> None:
     """More than was saved, and positions beyond the context."""
     assert [each["error"] for each in answers("qwen3_tiny")["wrong"]] == [
-        "cannot restore 14 tokens of 13", "cannot read 4 ids at 37 into row 0", "positions [40, 3, 3] for 3 rows of 40",
+        "cannot restore 14 tokens of 13", "cannot read 4 ids at 37 into row 0",
+        "cannot read 1 ids at 40 into row 0 of 40 positions",
     ]  # fmt: skip
 
 

@@ -4,16 +4,21 @@ import re
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from attrs import evolve
 from helpers.oracles import DATA, answers, loaded, read
+from helpers.stepping import decode
 from helpers.tiers import thorough_but
 
 from mks.backends.reference import ReferenceDecoder
 from mks.backends.reference.compilation import compiled
 from mks.backends.reference.passes import passes as cheapest
+from mks.backends.reference.pending import fetch
 from mks.dsl.decoder import Decoder
+
+FAMILIES = ("qwen3_tiny", "qwen38_tiny", "kimi_k3_tiny")
 
 
 def serving(name, **options):
@@ -55,7 +60,7 @@ def test_cost_follows_position():
         decoder, times = serving("qwen3_tiny", rows=1, context=context, chunk=8), []
         for position in range(30):
             start = time.process_time()
-            decoder.decode([3], [position], [True])
+            decode(decoder, [3], [position], [True])
             times.append(time.process_time() - start)
         return min(times[5:])
 
@@ -100,7 +105,7 @@ def test_products_side_by_side(name):
     for weights in (apart.weights, loaded(name).weights):
         decoder = ReferenceDecoder(apart.instance, weights, rows=1, context=64, chunk=8)
         logits = [decoder.prefill(0, ids[:8], 0), decoder.prefill(0, ids[8:11], 8)]
-        logits += [decoder.decode([ids[i]], [i], [True]) for i in range(11, 20)]
+        logits += [decode(decoder, [ids[i]], [i], [True]) for i in range(11, 20)]
         found.append(np.concatenate(logits))
     np.testing.assert_array_equal(*found)
 
@@ -119,10 +124,10 @@ def test_whole_context():
     """The last position can be used; the one after it cannot."""
     decoder, ids = serving("qwen3_tiny", rows=1, context=20, chunk=8), list(answers("qwen3_tiny")["ids"])
     found = [decoder.prefill(0, ids[i : i + 8], i) for i in (0, 8)]
-    found += [decoder.prefill(0, ids[16:19], 16), decoder.decode([ids[19]], [19], [True])]
+    found += [decoder.prefill(0, ids[16:19], 16), decode(decoder, [ids[19]], [19], [True])]
     np.testing.assert_allclose(np.concatenate(found), answers("qwen3_tiny")["logits"][:20], rtol=0, atol=1e-4)
     with pytest.raises(ValueError, match="positions"):
-        decoder.decode([1], [20], [True])
+        decode(decoder, [1], [20], [True])
     with pytest.raises(ValueError, match="cannot read"):
         decoder.prefill(0, ids[:8], 13)
 
@@ -132,3 +137,47 @@ def test_missing_weight():
     model = loaded("qwen3_tiny")
     with pytest.raises(ValueError, match="weights were not given"):
         ReferenceDecoder(model.instance, [], rows=1, context=16)
+
+
+def test_ids_without_logits():
+    """The likeliest id of a row comes without its logits, the lowest of equal ones; numbers that are none are said."""
+    logits = np.zeros((5, 1, 12), np.float32)
+    logits[0, 0, [3, 7]] = 2
+    logits[1, 0, 4] = np.inf
+    logits[2, 0, 11] = np.nan
+    logits[3] = -np.inf
+    logits[4] = -1
+    logits[4, 0, :3] = (-np.inf, -0.0, 0.0)
+    found = fetch(8, 2, np.array([0, 0, 1, 1, 1, 1, 1, 0]), jnp.asarray(logits), (2, 4, 7)).wait()
+
+    assert [int(found.ids[row, 0]) for row in (2, 6)] == [3, 1]
+    assert found.finite[2:7, 0].tolist() == [True, False, False, False, True]
+    assert found.logits.keys() == {2, 4}
+    np.testing.assert_array_equal(found.logits[4], logits[2])
+
+
+@pytest.mark.parametrize("name", thorough_but(("qwen3_tiny", "qwen38_tiny"), FAMILIES))
+def test_several_tokens_a_row(name):
+    """A row's bits do not depend on how many tokens it is given at a time, nor on those that were taken back."""
+    decoder = serving(name, rows=3, context=48, chunk=8, tokens_per_row=4)
+    ids = list(answers(name)["ids"])
+    assert decoder.rewinds == (name == "qwen3_tiny")
+
+    def read(row, counts, wrong=0):
+        decoder.prefill(row, ids[:8], 0)
+        found, at = [], 8
+        for count in counts:
+            bad = [255] * (min(wrong, 4 - count) if decoder.rewinds else 0)
+            tokens, positions = [[] for _ in range(3)], [0] * 3
+            tokens[row], positions[row] = ids[at : at + count] + bad, at
+            step = decoder.step(tokens, positions, (row,))
+            assert step.wait() is step.wait()
+            found.append(step.wait().logits[row][:count])
+            np.testing.assert_array_equal(step.wait().ids[row, :count], found[-1].argmax(axis=-1))
+            at += count
+        return np.concatenate(found)
+
+    alone = read(0, [1] * 12)
+    np.testing.assert_allclose(alone, answers(name)["logits"][8:20], rtol=0, atol=1e-4)
+    np.testing.assert_array_equal(alone, read(2, [4, 1, 3, 2, 2], wrong=2))
+    np.testing.assert_array_equal(alone, read(1, [1] * 12, wrong=3))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.stepping import decode
 
 from mks.backends.reference import ReferenceDecoder
 from mks.dsl.frontend import check_source
@@ -64,5 +65,5 @@ def test_elements(text, value):
     assert not found.failed, found.diagnostics
     weights = [("embed", None, EMBED), *(("each.w", layer, w) for layer, w in enumerate(W))]
     decoder = ReferenceDecoder(found.instances["tiny"], weights, rows=2, context=16)
-    logits = np.concatenate([decoder.prefill(1, IDS[:8], 0), decoder.decode([0, IDS[8]], [0, 8], [False, True])[1:]])
+    logits = np.concatenate([decoder.prefill(1, IDS[:8], 0), decode(decoder, [0, IDS[8]], [0, 8], [False, True])[1:]])
     np.testing.assert_allclose(logits, [wanted(value, token) for token in IDS[:9]], rtol=1e-4, atol=1e-4)

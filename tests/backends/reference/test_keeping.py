@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 from helpers.oracles import loaded
+from helpers.stepping import decode
 from helpers.tiers import thorough_but
 
 from mks.backends.reference import ReferenceDecoder
@@ -52,7 +53,7 @@ def test_a_restored_row_goes_on_as_if_it_had_read_everything(name, at):
     serving = decoder(name)
     tokens = ids(serving)
     whole = read(serving, 0, tokens, [48])
-    step = serving.decode([7, 0, 0], [LENGTH, 0, 0], [True, False, False])[0]
+    step = decode(serving, [7, 0, 0], [LENGTH, 0, 0], [True, False, False])[0]
 
     read(serving, 1, tokens[:at], [48])
     saved = serving.save(1)
@@ -62,7 +63,7 @@ def test_a_restored_row_goes_on_as_if_it_had_read_everything(name, at):
     read(serving, 2, tokens[::-1], [48])
     serving.restore(2, saved, at)
     assert np.array_equal(read(serving, 2, tokens, [9], at), whole)
-    assert np.array_equal(serving.decode([0, 0, 7], [0, 0, LENGTH], [False, False, True])[2], step)
+    assert np.array_equal(decode(serving, [0, 0, 7], [0, 0, LENGTH], [False, False, True])[2], step)
 
 
 def test_caches_can_be_cut_and_states_cannot():
@@ -87,7 +88,7 @@ def test_what_would_leave_a_trace_is_not_saved():
     serving = decoder("qwen3_tiny")
     serving.prefill(0, [1, 2, 3], 0, last_only=True)
     assert serving.save(0).length == 3
-    serving.decode([1, 0, 0], [3, 0, 0], [True, False, False])
+    decode(serving, [1, 0, 0], [3, 0, 0], [True, False, False])
     assert serving.save(0) is None
     serving.prefill(0, [1, 2, 3], 0, last_only=True)
     serving.prefill(0, [4], 3)

@@ -9,6 +9,7 @@ import pytest
 from helpers.definitions import FOLDER
 from helpers.muse import Muse
 from helpers.oracles import DATA, answers, read
+from helpers.stepping import decode
 from helpers.tiers import thorough_but
 
 from mks.backends.reference import ReferenceDecoder
@@ -85,7 +86,7 @@ def test_decode():
     """Token by token beside another row."""
     serving, found = decoder("f32"), []
     for position, token in enumerate(IDS):
-        found.append(serving.decode([token, 3], [position, position // 2], [True, position % 2 == 0])[0])
+        found.append(decode(serving, [token, 3], [position, position // 2], [True, position % 2 == 0])[0])
     np.testing.assert_allclose(np.stack(found)[:, :44], wanted(False)[:, :44], rtol=0, atol=2e-4)
 
 
@@ -107,4 +108,4 @@ def test_oracle():
     token = int(np.argmax(found[-1]))
     for position, expected in enumerate(greedy[len(ids) :], len(ids)):
         assert token == expected
-        token = int(np.argmax(decoder.decode([token], [position], [True])[0]))
+        token = int(np.argmax(decode(decoder, [token], [position], [True])[0]))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers.definitions import FOLDER
 from helpers.muse import rms, turn
+from helpers.stepping import decode
 
 from mks.backends.reference import ReferenceDecoder
 from mks.backends.reference.rounding import rounded
@@ -74,7 +75,7 @@ def found():
     serving = ReferenceDecoder(instance(), weights, rows=1, context=32, chunk=8)
     assert all(array.dtype == jnp.bfloat16 for array in serving.weights.arrays.values())
     by_chunks = np.concatenate([serving.prefill(0, IDS[i : i + 8], i) for i in range(0, 16, 8)])
-    return np.concatenate([by_chunks, *(serving.decode([IDS[i]], [i], [True]) for i in range(16, 24))])
+    return np.concatenate([by_chunks, *(decode(serving, [IDS[i]], [i], [True]) for i in range(16, 24))])
 
 
 def test_rounds_as_the_language_says():

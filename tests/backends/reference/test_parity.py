@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 from helpers.oracles import DATA, FAMILIES, answers, loaded, read
+from helpers.stepping import decode
 from helpers.tiers import thorough_but
 
 from mks.backends.reference import ReferenceDecoder, Weights, forward
@@ -70,7 +71,7 @@ def test_any_row(name, row):
             if (position + r) % 3:
                 tokens[r], positions[r], live[r] = ids[-1 - at[r] % 7], at[r], True
                 at[r] += 1
-        found.append(serving.decode(tokens, positions, live)[row])
+        found.append(decode(serving, tokens, positions, live)[row])
     close(name, np.stack(found))
 
 
@@ -83,7 +84,7 @@ def test_greedy(name):
     token = int(fed(serving, 2, out, 8)[-1].argmax())
     while len(out) < len(wanted):
         out.append(token)
-        token = int(serving.decode([0, 0, token], [0, 0, len(out) - 1], [False, False, True])[2].argmax())
+        token = int(decode(serving, [0, 0, token], [0, 0, len(out) - 1], [False, False, True])[2].argmax())
     assert out == wanted
 
 
@@ -98,7 +99,7 @@ def test_row_is_not_disturbed(name):
             fed(serving, 1, ids[20:37], 8)
         found = []
         for i in range(11, 20):
-            found.append(serving.decode([ids[i], 7, 9], [i, i + 6, 0], [True, others, others and i == 13])[0])
+            found.append(decode(serving, [ids[i], 7, 9], [i, i + 6, 0], [True, others, others and i == 13])[0])
             if others and i == 15:
                 fed(serving, 2, ids[5:30], 8)
         return np.stack(found)
@@ -121,11 +122,11 @@ def test_last_only(name):
     """The last id's logits alone are those that the whole pass gives, and the states end up the same."""
     ids, serving = list(answers(name)["ids"]), decoder(name)
     whole = serving.prefill(0, ids[:6], 0)
-    after = serving.decode([ids[6], 0, 0], [6, 0, 0], [True, False, False])[0]
+    after = decode(serving, [ids[6], 0, 0], [6, 0, 0], [True, False, False])[0]
     last = serving.prefill(0, ids[:6], 0, last_only=True)
     assert last.shape == (1, serving.vocab)
     np.testing.assert_allclose(last[0], whole[5], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(serving.decode([ids[6], 0, 0], [6, 0, 0], [True, False, False])[0], after, atol=1e-5)
+    np.testing.assert_allclose(decode(serving, [ids[6], 0, 0], [6, 0, 0], [True, False, False])[0], after, atol=1e-5)
 
 
 def test_smollm2():
@@ -139,5 +140,5 @@ def test_smollm2():
         logits = serving.prefill(0, ids, 0, last_only=True)
         while len(out) < len(chat["out_ids"]):
             out.append(int(logits[-1].argmax()))
-            logits = serving.decode([out[-1]], [len(ids) + len(out) - 1], [True])
+            logits = decode(serving, [out[-1]], [len(ids) + len(out) - 1], [True])
         assert out == chat["out_ids"]

@@ -52,7 +52,7 @@ found = check_source(Source("toy.mks", text))
 assert not found.diagnostics, found.diagnostics
 instance, _ = instantiate(found.models["toy"])
 decoder = ReferenceDecoder(instance, [("embed", None, np.eye(4) * 2)], rows=1, context=8)
-print(decoder.decode([2], [0], [True]).tolist())
+print(decoder.step([[2]], [0], [0]).wait().logits[0].tolist())
 '''
 
 
@@ -75,7 +75,7 @@ from helpers import children
 from helpers.oracles import loaded
 model = loaded("qwen3_tiny")
 decoder = ReferenceDecoder(model.instance, model.weights, rows=1, context=64, chunk=8)
-decoder.decode([1], [0], [True])
+decoder.step([[1]], [0]).wait()
 print(*sorted(path.name for path in folder.iterdir() if path.name.startswith("jit_program") and "cache" in path.name))
 """
 

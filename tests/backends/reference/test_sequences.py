@@ -45,9 +45,9 @@ def test_what_can_be_saved() -> None:
 
     rows.prefill(1, [1] * 8, 4, True, read)
     assert rows.length(1) is None
-    rows.step([1, 1], [13, 0], [False, True], -1)
+    rows.step([[], [1]], [13, 12], -1)
     assert rows.length(0) == 13
-    rows.step([1, 1], [13, 0], [True, False], -1)
+    rows.step([[1], []], [13, 0], -1)
     assert rows.length(0) is None
 
     rows.restored(0, 13)
@@ -60,25 +60,44 @@ def test_what_can_be_saved() -> None:
     assert rows.length(0) is None
 
 
-def test_rows_that_are_not_live() -> None:
+def test_rows_that_are_given_no_token() -> None:
     """Their ids are 0 and their positions what the kernel wants, whatever was given."""
-    ids, at = Sequences(3, 8, 8).step([5, 6, 7], [7, 99, 0], [True, False, True], -1)
+    ids, at, counts = Sequences(3, 8, 8).step([[5], [], [7]], [7, 99, 0], -1)
 
-    assert (ids.tolist(), at.tolist()) == ([5, 0, 7], [7, -1, 0])
+    assert (ids.tolist(), at.tolist(), counts.tolist()) == ([[5], [0], [7]], [7, -1, 0], [1, 0, 1])
     assert ids.dtype == at.dtype == np.int32
 
 
-@pytest.mark.parametrize(("tokens", "positions", "live"), [
-    ([1, 1], [8, 0], [True, True]), ([1, 1], [-1, 0], [True, True]), ([1], [0, 0], [True, True]),
-    ([1, 1], [0], [True, True]), ([1, 1], [0, 0], [True]),
+@pytest.mark.parametrize(("tokens", "positions", "message"), [
+    ([[1], [1]], [3, 8], "cannot read 1 ids at 8 into row 1 of 8 positions"),
+    ([[1], [1, 1]], [3, 7], "cannot read 2 ids at 7 into row 1"),
+    ([[1], [1]], [3, -1], "cannot read 1 ids at -1 into row 1"),
+    ([[1], [1, 1, 1]], [3, 0], "cannot read 3 ids into row 1: a step takes up to 2"),
+    ([[1]], [3, 0], "1 lists of tokens and 2 positions for 2 rows"),
+    ([[1], [1]], [3], "2 lists of tokens and 1 positions for 2 rows"),
+    ([[], [1]], [3, 3], "row 1 cannot go on at position 3: it holds 4 tokens"),
+    ([[], [1]], [3, 5], "row 1 cannot go on at position 5: it holds 4 tokens"),
 ])  # fmt: skip
-def test_wrong_steps(tokens: list[int], positions: list[int], live: list[bool]) -> None:
-    """Positions beyond the context, and lists of other lengths; nothing is forgotten."""
-    rows = Sequences(2, 8, 8)
+def test_wrong_steps(tokens: list[list[int]], positions: list[int], message: str) -> None:
+    """Positions beyond the context or not where a row ends, too many tokens, lists of other lengths."""
+    rows = Sequences(2, 8, 8, tokens_per_row=2)
     rows.restored(0, 3)
-    with pytest.raises(ValueError, match="for 2 rows of 8"):
-        rows.step(tokens, positions, live, 0)
+    if "cannot go on" in message:
+        rows.step([[], [1, 1]], [0, 2], 0)
+    with pytest.raises(ValueError, match=message):
+        rows.step(tokens, positions, 0)
     assert rows.length(0) == 3
+
+
+def test_a_step_that_is_taken_back() -> None:
+    """Where entries are by position, a row may go on after any token of its last step; nowhere before it."""
+    rows = Sequences(1, 16, 8, tokens_per_row=4, rewinds=True)
+    rows.step([[1, 2, 3]], [4], 0)
+    for position in (4, 8):
+        with pytest.raises(ValueError, match=f"cannot go on at position {position}: it holds 7 tokens"):
+            rows.step([[9]], [position], 0)
+    rows.step([[9]], [5], 0)
+    rows.step([[9]], [6], 0)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import importlib
 import numpy as np
 import pytest
 from helpers.oracles import answers, loaded, read
+from helpers.stepping import decode
 
 from mks.backends.reference import ReferenceDecoder
 from mks.backends.reference.widths import narrow, window
@@ -56,7 +57,7 @@ def test_same_bits(name):
         found = []
         for i in range(6, 12):
             live = [each in (row, *others) for each in range(ROWS)]
-            found.append(serving.decode([ids[each + i] for each in range(ROWS)], [i] * ROWS, live)[row])
+            found.append(decode(serving, [ids[each + i] for each in range(ROWS)], [i] * ROWS, live)[row])
         return np.stack(found)
 
     for row in (0, 3, 7):

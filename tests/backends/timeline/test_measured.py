@@ -12,7 +12,7 @@ from mks.backends.timeline.actions import Collect, Post
 from mks.backends.timeline.links import phase_seconds
 from mks.backends.timeline.simulate import simulate
 from mks.backends.timeline.text import sources
-from mks.dsl.program.layout.collective_plan import Phase
+from mks.dsl.collectives.collective import Phase
 from mks.dsl.targets.targets import targets
 
 TPU = targets["tpu7x"]

@@ -128,7 +128,7 @@ def test_lines_of_a_schedule(known: dict[str, Analysis]) -> None:
         assert timed(shown(kimi, f"^prefetch {name}")) == [sum(map(array_bytes, held)) // each]
     assert "state kda.S 3.38 MiB" in shown(kimi, "^prefetch kda.state")
     assert "tiles of mla.lat 1.50 MiB" in shown(kimi, "^prefetch mla.cache")
-    assert re.search(r"mla.q_a\+kv_a: all_gather by .*: a core sends [\d,]+ bytes, in", shown(kimi, "^gather (mla.qa"))
+    assert re.search(r"mla.q_a\+kv_a: gather by .*: a core sends [\d,]+ bytes, in", shown(kimi, "^gather (mla.qa"))
     assert re.search(r"moe.y: \w+ by \w+, \w+: a core sends [\d,]+ bytes, in", shown(kimi, "^reduce moe.s, moe.y"))
     assert "meanwhile" in shown(kimi, "^overlap gather")
     assert "heads = 96 over 32 cores: 3 each" in shown(kimi, "^shard ep, tp")

@@ -14,6 +14,7 @@ from helpers.simulate import outcome
 from helpers.small import CASES, Case, program
 from helpers.wrong import wrong
 
+from mks.dsl.collectives.softmax_merge import SOFTMAX_MERGE
 from mks.dsl.diagnostics import Diagnostic, MksError
 from mks.dsl.frontend import load_definition
 from mks.dsl.program import ir as p
@@ -128,7 +129,7 @@ def test_a_wait_for_other_bytes() -> None:
 def test_heads_that_do_not_come_home() -> None:
     """E228: the softmaxes that a core sends to another are those of the other's heads."""
     whole = program(MERGED)
-    made = next(each for each in whole.exchanges.values() if each.kind == "merge")
+    made = next(each for each in whole.exchanges.values() if each.kind is SOFTMAX_MERGE)
     heads = whole.buffers[made.result]
     fewer = evolve(heads, shape=(heads.shape[0], heads.shape[1] - 1, heads.shape[2]))
     for changed in (evolve(whole, exchanges=whole.exchanges | {made.name: evolve(made, width=made.width - 128)}),

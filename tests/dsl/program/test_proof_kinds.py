@@ -113,13 +113,14 @@ def test_what_has_no_row_is_refused() -> None:
     """An op, an exchange, an array or an op of expressions that the spec does not know."""
     whole = program(EXPERTS)
     made = whole.exchanges["mla.a"]
+    unheard = evolve(made.kind, operation="unheard")
     array = whole.arrays["table embed"]
     path, op = next((path, op) for path, op in placed(whole) if isinstance(op, p.Compute) and len(path) > 2)
     assert isinstance(op, p.Compute)
     node = m.Call("unheard", (op.node,), (), (op.node.type,), op.span)
     changed = (
         with_body(whole, (*whole.phase.body, Unheard())),
-        evolve(whole, exchanges=whole.exchanges | {made.name: evolve(made, kind="unheard")}),
+        evolve(whole, exchanges=whole.exchanges | {made.name: evolve(made, kind=unheard)}),
         evolve(whole, arrays=whole.arrays | {array.name: evolve(array, kind="unheard")}),
         replaced(whole, path, (evolve(op, node=node),)),
     )
