@@ -2,5 +2,5 @@
 
 In: Models, Programs, weights. Out: decoders, compiled kernels, predictions, pictures.
 
-Order of imports: `reference`, `pallas`, `timeline`, `commands`, `pictures`.
+Order of imports: `reference`, `pallas`, `timeline`, `opening`, `python`, `commands`, `pictures`.
 """

@@ -32,6 +32,9 @@ FAST = (
     "tests/server/api/test_api.py",
     "tests/server/engine/test_engine.py",
     "tests/server/engine/test_faults.py",
+    "tests/test_docs.py",
+    "tests/test_habits.py",
+    "tests/test_imports.py",
 )
 NOT_FAST = (
     "tests/dsl/lsp",

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from helpers import readme, tables
 
+from mks.dsl.collectives import kinds
 from mks.dsl.commands import new
 
 ROOT = readme.ROOT
@@ -102,3 +103,12 @@ def test_every_op_is_in_the_language_reference() -> None:
     text = (ROOT / "docs" / "language.md").read_text("utf-8")
     assert "`rms_norm(x, gain, eps)`" in text
     assert len(re.findall(r"<!-- table: \w+ -->", text)) == len(tables.TABLES)
+
+
+def test_ways_to_complete_a_sum() -> None:
+    """The language page lists those of the table of kinds, in its order."""
+    page = (ROOT / "docs" / "language.md").read_text("utf-8")
+    listed = re.search(r"\| `by =` \| meaning \|\n\|---\|---\|\n((?:\|.*\n)+)", page)
+    assert listed is not None
+    summing = [kind for kind in kinds.table.values() if kind.operation in kinds.SUMMING]
+    assert re.findall(r"^\| `(\w+)`", listed[1], re.MULTILINE) == [kind.by for kind in summing]

@@ -1,9 +1,10 @@
-"""The same linters, in the same versions, run before a commit, in CI and by hand."""
+"""The same linters, in the same versions, run before a commit, in CI and by hand; and all folders are installed."""
 
 from __future__ import annotations
 
 import re
 import tomllib
+from typing import Any
 
 from helpers import readme
 
@@ -38,9 +39,22 @@ def test_the_workflow_runs_ci() -> None:
     assert (ROOT / named).read_text("utf-8").strip() == "3.12"
 
 
+def project() -> dict[str, Any]:
+    """`pyproject.toml`."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+
+
+def test_every_folder_is_a_package() -> None:
+    """That is installed, from where it is."""
+    folders = {path.parent.relative_to(ROOT).as_posix() for room in readme.ROOMS
+               for path in (ROOT / room).rglob("__init__.py")}  # fmt: skip
+    setuptools = project()["tool"]["setuptools"]
+    assert set(setuptools["package-dir"].values()) == folders
+    assert set(setuptools["packages"]) == setuptools["package-dir"].keys()
+
+
 def test_linters_are_pinned() -> None:
     """To one version each."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    wanted = project["project"]["optional-dependencies"]["test"]
+    wanted = project()["project"]["optional-dependencies"]["test"]
     for linter in ("ruff", "mypy"):
         assert sum(re.fullmatch(rf"{linter}==[\d.]+", each) is not None for each in wanted) == 1

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import httpx
@@ -46,6 +47,23 @@ def source(tmp_path: Path) -> Path:
     left = shutil.ignore_patterns(".git", ".venv", "build", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis")
     shutil.copytree(readme.ROOT, folder, ignore=left, symlinks=True)
     return folder
+
+
+def missing(root: Path) -> set[str]:
+    """Folders of code that no installed package is, and packages that are no folder."""
+    settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+    said = {settings["package-dir"].get(package, package) for package in settings["packages"]}
+    found = {path.parent for room in readme.ROOMS for path in (root / room).rglob("*.py")}
+    return {str(folder.relative_to(root)) for folder in found} ^ said
+
+
+def test_every_folder_is_installed(tmp_path: Path) -> None:
+    """A wheel has all that an editable installation finds in its place; a folder that was forgotten is seen."""
+    assert missing(readme.ROOT) == set()
+    (tmp_path / "dsl" / "new").mkdir(parents=True)
+    (tmp_path / "dsl" / "new" / "__init__.py").touch()
+    (tmp_path / "pyproject.toml").write_text('[tool.setuptools]\npackages = ["mks.old"]\npackage-dir = {}\n')
+    assert missing(tmp_path) == {"dsl/new", "mks.old"}
 
 
 def test_compilers_are_hidden(bare: dict[str, str]) -> None:

@@ -45,6 +45,7 @@ RUN = {
     "mks plan qwen38 --rows 1 --svg step.svg --html step.html --trace step.json": Run("wrote step.html"),
     "mks plan kimi_k3 --time --rows 1 --position 1151": Run("predicted"),
     "mks check qwen38": Run("no errors"),
+    "python -m mks check qwen38": Run("no errors"),
     "mks check kimi_k3": Run("no errors"),
     PACK: Run("packed qwen38"),
     COMPILE: Run("compiled in", tier="thorough"),

@@ -1,7 +1,7 @@
-"""`mks compile`, `pack`, `verify`, `tune` and `bench compile`; and how commands open models.
+"""`mks compile`, `pack`, `verify`, `tune` and `bench compile`.
 
 In: a command line. Out: an exit status, text, JSON, folders.
 
-Order of imports: `artifact`, `compiled_folder`, `limited_process`, `terminal`, `find`, `load_pallas`, `compiled`,
-`load`, `run_command`, `compile`, `bench_compile`, `pack`, `tune`, `verify_report`, `verify`.
+Order of imports: `limited_process`, `terminal`, `run_command`, `compile`, `bench_compile`, `pack`, `tune`,
+`verify_report`, `verify`.
 """

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...dsl.commands.argtypes import number
 from ...dsl.program.analysis.capacity import lower_fitting
+from ..opening.cannot_open import CannotOpen
 from .compile import add_choice, chosen, parse
-from .find import CannotOpen
 from .limited_process import run_limited
 from .run_command import command_parser, guarded
 from .terminal import working

@@ -15,7 +15,8 @@ from ...dsl.commands.check import resolved
 from ...dsl.commands.sizes import add_sizes
 from ...dsl.diagnostics import Diagnostic, MksError, Sink
 from ...dsl.program.analysis.capacity import lower_fitting
-from .find import CannotOpen, find_schedule, main_model
+from ..opening.cannot_open import CannotOpen
+from ..opening.find import find_schedule, main_model
 from .run_command import command_parser, guarded
 from .terminal import warn, working
 
@@ -142,8 +143,8 @@ def _compile(args: argparse.Namespace) -> None:
         spent = time.perf_counter() - at
         with working(f"Compiling {schedule.model.name} for {schedule.target.name}, rows {rows}"):
             # What follows takes a while to import, and what is wrong with a definition is said before.
+            from ..opening.artifact import definition, write_manifest, write_step
             from ..pallas.aot.measure import compile_step
-            from .artifact import definition, write_manifest, write_step
 
             step_folder = folder / f"rows{rows}" if multiple else folder
             described = definition(source) | write_step(step_folder, compile_step(program), spent)
@@ -172,8 +173,8 @@ def _shared(shown: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _count(step_folder: Path, program: Program, described: dict[str, Any], count: bool, quiet: bool) -> None:
     """Into the manifest, where they are known or to `count`; a step whose bundles cannot be is no reason to fail."""
+    from ..opening.artifact import counted, write_manifest
     from ..pallas.cycles.bundle_cache import kept
-    from .artifact import counted, write_manifest
 
     bundles: Bundles | Diagnostic | None = kept(program)
     if bundles is None and count:

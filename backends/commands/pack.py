@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...dsl.commands.sizes import add_sizes
 from ...dsl.diagnostics import MksError, Sink
-from .find import bind, checkpoint_place, find_model, find_schedule
+from ..opening.find import bind, checkpoint_place, find_model, find_schedule
 from .run_command import command_parser, guarded
 from .terminal import loading, warn
 
@@ -127,7 +127,7 @@ def _lowered(args: argparse.Namespace) -> tuple[Source, Binding, Program]:
 
     definition, model, diagnostics = find_model(args.model)
     schedule = find_schedule(definition, model, args.schedule, diagnostics)
-    path = checkpoint_place(args.model, args.checkpoint, diagnostics)
+    path = checkpoint_place(args.model, args.checkpoint, diagnostics, loading)
     binding = bind(model, path, diagnostics, adopt=args.sizes == "config", sizes=args.size, dtype=args.dtype)
     sink = Sink()
     if not check_shares(schedule, binding.instance, sink):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from ...models.text.files import UnreadableFile
-from .find import CannotOpen
+from ..opening.cannot_open import CannotOpen
 
 _MAIN = "import sys; from mks.dsl.commands.cli import main; sys.exit(main())"
 

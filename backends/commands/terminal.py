@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from ...dsl.diagnostics import Diagnostic
 from ...dsl.render import render_all, style_for
-
-# Called with the bytes done so far and the bytes there are.
-type Progress = Callable[[int, int], None]
+from ..opening.progress import Progress
 
 
 def warn(diagnostics: Iterable[Diagnostic]) -> None:

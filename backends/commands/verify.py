@@ -18,9 +18,10 @@ from ...dsl.commands.argtypes import count, ids
 from ...dsl.commands.sizes import add_sizes
 from ...models.text.files import read_text_files
 from ...models.text.tokenizer import load_tokenizer
-from .find import CannotOpen, bind, checkpoint_place, find_model, find_schedule, text_place
-from .load import values
-from .load_pallas import NoDevices, host, sized
+from ..opening.cannot_open import CannotOpen
+from ..opening.find import bind, checkpoint_place, find_model, find_schedule, text_place
+from ..opening.load import values
+from ..opening.load_pallas import NoDevices, host, sized
 from .run_command import command_parser, guarded, itself
 from .terminal import loading, warn, working
 from .verify_report import described, show
@@ -97,7 +98,7 @@ def _verify(args: argparse.Namespace, argv: list[str]) -> int:
 
     definition, model, diagnostics = find_model(args.model)
     schedule = find_schedule(definition, model, args.schedule)
-    path = checkpoint_place(args.model, args.checkpoint, diagnostics)
+    path = checkpoint_place(args.model, args.checkpoint, diagnostics, loading)
     binding = bind(model, path, diagnostics, adopt=args.sizes == "config", sizes=args.size, dtype=args.dtype)
     steps = _steps(args, schedule, binding, path)
     last = max(max(positions) for _, positions in steps)

@@ -55,7 +55,7 @@ def lanes(prediction: Prediction) -> tuple[Lane, ...]:
              for kind in ("mxu", "vpu")}  # fmt: skip
     waits = [Event(s.start, s.stop, name(s.where), s.where, s.where.scope, about=f"waits for {KINDS[s.kind]}")
              for s in trace.spans if s.kind not in spans]  # fmt: skip
-    sent = [Event(m.start, m.stop, m.where.what, m.where, m.where.scope, about=f"phase {m.phase + 1}")
+    sent = [Event(m.start, m.stop, m.where.what, m.where, m.where.scope, about=f"round {m.number + 1}")
             for m in trace.messages]  # fmt: skip
     return (
         Lane("HBM", "hbm", "HBM", tuple(busy(trace.transfers, prediction.target.memory.hbm_latency.value))),

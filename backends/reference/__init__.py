@@ -3,7 +3,7 @@
 In: a Model's Instance and weights. Out: `ReferenceDecoder`; `forward` for all logits of a prompt.
 
 Order of imports: `caches`, `layers`, `passes`, `rounding`, `ops`, `compilation`, `states`, `keeping`, `sequences`,
-`pending`, `weights`, `frame`, `loading`, `evaluate`, `step`, `parts`, `widths`, `decoder`.
+`pending`, `rewind`, `weights`, `frame`, `loading`, `evaluate`, `step`, `parts`, `widths`, `decoder`.
 """
 
 from .compilation import keep_compiled

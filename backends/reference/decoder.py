@@ -16,6 +16,7 @@ from .compilation import compiled
 from .keeping import Keeper, KeptRow
 from .loading import Values, load
 from .pending import compile_fetch, fetch
+from .rewind import LastSteps
 from .sequences import Sequences, kept_row, lost, vocabulary
 from .states import Arrays, plan
 from .step import Taps
@@ -39,6 +40,8 @@ class ReferenceDecoder:
     many tokens: then a sequence's bits do not depend on where it was cut, and rows can be saved.
     """
 
+    rewinds = True
+
     def __init__(
         self, instance: Instance, weights: Values | Weights, *, rows: int = 1, context: int = 2048, chunk: int = 128,
         same: Mapping[str, str] | None = None, taps: Taps | None = None, span: int | None = None,
@@ -48,9 +51,8 @@ class ReferenceDecoder:
         self.tokens_per_row = tokens_per_row
         self.chunk = min(chunk, context)
         self.room = plan(instance, rows, context, max(self.chunk, tokens_per_row))
-        self._sequences = Sequences(
-            rows, context, chunk, span, tokens_per_row=tokens_per_row, rewinds=self.room.positions_only
-        )
+        self._sequences = Sequences(rows, context, chunk, span, tokens_per_row=tokens_per_row, rewinds=self.rewinds)
+        self._last = LastSteps(self.room, rows, tokens_per_row)
         self.spans = self._sequences.spans
         self.weights = weights if isinstance(weights, Weights) else load(instance, weights, same)
         self.taps = taps or {}
@@ -64,11 +66,6 @@ class ReferenceDecoder:
     def cuts(self) -> bool:
         """Whether less of a row can be restored than was saved."""
         return self._keeper.cuts
-
-    @property
-    def rewinds(self) -> bool:
-        """Whether a row can go on after any token of its last step: recurrent states know the last one alone."""
-        return self._sequences.rewinds
 
     @property
     def vocab(self) -> int:
@@ -127,9 +124,20 @@ class ReferenceDecoder:
         self, tokens: Sequence[Sequence[int]], positions: Sequence[int], logits: Collection[int] = ()
     ) -> PendingStep:
         """Begin to read 1..tokens_per_row tokens of each row that is given some; `logits` are the rows asked for."""
+        kept = self._sequences.kept(tokens, positions)
         ids, start, counts = self._sequences.step(tokens, positions, idle=0)
+        if self.tokens_per_row > 1:
+            self._rewind(kept)
+            self._last.remember(self._states, ids, start, counts)
         rows = window([count > 0 for count in counts], self._widths)
         return fetch(self.rows, rows.start, counts, self._step(ids, start, counts, rows), logits)
+
+    def _rewind(self, kept: Array) -> None:
+        """Of rows' last steps only the first `kept` tokens `[rows]` were read, where that is not 0."""
+        before = self._last.before(self._states, kept > 0)
+        if before is not None:
+            self._states = before
+            self._step(self._last.ids, self._last.start, kept, slice(0, self.rows))
 
     def _step(self, ids: Array, start: Array, counts: Array, rows: slice) -> jax.Array:
         """Logits `[len(rows), tokens_per_row, vocab]` of a step of some rows that are neighbours."""

@@ -77,6 +77,13 @@ class Sequences:
                 self.stepped(row, positions[row], len(given))
         return ids, at, counts
 
+    def kept(self, tokens: Sequence[Sequence[int]], positions: Sequence[int]) -> Array:
+        """How many tokens of each row's last step stay, int32 `[rows]`, where a step goes on amid them; else 0."""
+        spans = zip(tokens, positions, self._latest, strict=False)
+        return np.array(
+            [at - was[0] if given and was and was[0] < at < was[1] else 0 for given, at, was in spans], np.int32
+        )
+
     def stepped(self, row: int, position: int, count: int) -> None:
         """A row has read so many tokens by steps, from a position on."""
         self._lengths[row], self._latest[row] = None, (position, position + count)

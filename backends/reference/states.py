@@ -59,11 +59,6 @@ class Room:
         return {s.key: values(s) for stores in self.stores.values() for s in stores}
 
     @property
-    def positions_only(self) -> bool:
-        """Whether rows hold nothing but entries by position: what was written of later tokens is then not seen."""
-        return all(store.axis is not None for found in self.stores.values() for store in found)
-
-    @property
     def bytes(self) -> int:
         """The size of all arrays."""
         return sum(math.prod(s.shape) * DTYPES[s.dtype](0).nbytes for stores in self.stores.values() for s in stores)

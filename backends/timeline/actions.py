@@ -44,18 +44,18 @@ class Await:
 
 @frozen
 class Post:
-    """A collective sets out; its `phases`, in seconds, follow one another."""
+    """A collective sets out; its `rounds`, in seconds, follow one another."""
 
     where: Where
     key: object
-    phases: tuple[float, ...]
+    rounds: tuple[float, ...]
 
 
 @frozen
 class Collect:
-    """The core waits for a collective: for its first phase, then for each later one, which starts when it is there.
+    """The core waits for a collective: for its first round, then for each later one, which starts when it is there.
 
-    Between phases it computes for `between` seconds.
+    Between rounds it computes for `between` seconds.
     """
 
     where: Where

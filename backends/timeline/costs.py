@@ -144,14 +144,14 @@ def attend_row(program: p.Program) -> float:
     return _ATTEND + _ATTEND_ROW * program.rows
 
 
-def send(plan: CollectivePlan, phase: int = 0) -> float:
+def send(plan: CollectivePlan, number: int = 0) -> float:
     """What is sent is stored as it travels, and each message started."""
     stored = registers((plan.rows, plan.width)) * plan.kind.stored(plan)
-    return 20 + stored + START * plan.phases[phase].peers
+    return 20 + stored + START * plan.rounds[number].peers
 
 
 def between(plan: CollectivePlan) -> float:
-    """Of a phase that has come: its parts are added up or joined, and the next messages started."""
+    """Of a round that has come: its parts are added up or joined, and the next messages started."""
     return 30 + registers((plan.rows, plan.width)) * plan.kind.combined(plan)
 
 

@@ -1,24 +1,24 @@
-"""How long the phases of a collective take: by latency where messages are small, by the busiest link where large."""
+"""How long the rounds of a collective take: by latency where messages are small, by the busiest link where large."""
 
 from __future__ import annotations
 
 from math import prod
 
-from ...dsl.collectives.collective import CollectivePlan, Phase
+from ...dsl.collectives.collective import CollectivePlan, Round
 from ...dsl.program import ir as p
 from ...dsl.program.ir.scratch import collective
 from ...dsl.schedule.ir import Schedule
 from ...dsl.targets.target import Target
 
 
-def phase_seconds(phase: Phase, group: tuple[int, ...], target: Target) -> float:
+def round_seconds(messages: Round, group: tuple[int, ...], target: Target) -> float:
     """From the first message's start to the last one's arrival; `group` are the chips taking part, along each axis."""
-    if not phase.peers:
+    if not messages.peers:
         return 0.0
     chips = prod(group)
-    if phase.sibling or chips == 1:
-        return target.links.sibling_latency.value + phase.peers * phase.message / target.links.sibling_rate.value
-    crossing = phase.message * crossings(phase.peers + 1, group) / target.links.link_rate.value
+    if messages.sibling or chips == 1:
+        return target.links.sibling_latency.value + messages.peers * messages.message / target.links.sibling_rate.value
+    crossing = messages.message * crossings(messages.peers + 1, group) / target.links.link_rate.value
     return max(target.links.chip_latency.value, target.links.chip_setup.value + crossing)
 
 
@@ -51,8 +51,8 @@ def chips(schedule: Schedule, axes: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(box)
 
 
-def phases(program: p.Program, exchange: p.Collective, target: Target) -> tuple[float, ...]:
-    """The seconds of each phase of one of a Program's collectives."""
+def rounds(program: p.Program, exchange: p.Collective, target: Target) -> tuple[float, ...]:
+    """The seconds of each round of one of a Program's collectives."""
     plan: CollectivePlan = collective(program, exchange)
     group = chips(program.schedule, exchange.axes)
-    return tuple(phase_seconds(phase, group, target) for phase in plan.phases)
+    return tuple(round_seconds(each, group, target) for each in plan.rounds)

@@ -41,11 +41,11 @@ class Transfer:
 
 @frozen
 class Message:
-    """A phase of a collective."""
+    """A round of a collective."""
 
     start: float
     stop: float
-    phase: int
+    number: int
     where: Where
 
 
@@ -169,9 +169,9 @@ def simulate(
             case Collect():
                 start, post = posted.pop(action.key)
                 if unpaid.has(action.where):
-                    pass_until(now + action.between * len(post.phases), "vpu", action.where)
+                    pass_until(now + action.between * len(post.rounds), "vpu", action.where)
                     continue
-                for number, seconds in enumerate(post.phases):
+                for number, seconds in enumerate(post.rounds):
                     if keep:
                         messages.append(Message(start, start + seconds, number, post.where))
                     pass_until(start + seconds, "link", action.where)

@@ -17,7 +17,7 @@ from ..pallas.cycles.bundles import Bundles
 from . import costs, moving
 from .actions import Action, Await, Collect, Issue, Post
 from .counted import Counted, compared
-from .links import phases
+from .links import rounds
 from .state import State
 
 
@@ -79,13 +79,13 @@ def _switch(op: p.LayerSwitch, state: State) -> Iterator[Action]:
 def _send(op: p.Send, state: State) -> Iterator[Action]:
     program, exchange = state.program, state.program.exchanges[op.exchange]
     yield state.run(costs.send(collective(program, exchange)), f"send {exchange.name}")
-    yield Post(state.where(exchange.name), exchange.name, phases(program, exchange, state.target))
+    yield Post(state.where(exchange.name), exchange.name, rounds(program, exchange, state.target))
 
 
 def _receive(op: p.Receive, state: State) -> Iterator[Action]:
     exchange = state.program.exchanges[op.exchange]
     made = collective(state.program, exchange)
-    between = state.seconds(costs.between(made), len(made.phases))
+    between = state.seconds(costs.between(made), len(made.rounds))
     yield Collect(state.where(exchange.name), exchange.name, between)
 
 
@@ -128,7 +128,7 @@ def _argmax(op: p.Argmax, state: State) -> Iterator[Action]:
     yield state.run(costs.greedy(state.program, op.logits), "argmax")
     if op.exchange is not None:
         exchange = state.program.exchanges[op.exchange]
-        yield Post(state.where("ids"), "ids", phases(state.program, exchange, state.target))
+        yield Post(state.where("ids"), "ids", rounds(state.program, exchange, state.target))
         yield Collect(state.where("ids"), "ids", state.seconds(costs.ARGMAX_OF_CORES))
 
 

@@ -1,4 +1,4 @@
-"""What cores do together: one class a kind of collective, with its buffers, its phases and the cores that it is for.
+"""What cores do together: one class a kind of collective, with its buffers, its rounds and the cores that it is for.
 
 In: how many cores, rows and columns. Out: a `CollectivePlan`. Kernels' code for a kind has its name, in
 `backends/pallas/collectives`.

@@ -6,7 +6,7 @@ from attrs import evolve
 
 from ..records import frozen
 from ..targets.lanes import LANES
-from .collective import BufferNeed, CollectiveKind, CollectivePlan, Exchanged, Operation, Phase, Wire
+from .collective import BufferNeed, CollectiveKind, CollectivePlan, Exchanged, Operation, Round, Wire
 
 
 @frozen
@@ -22,9 +22,9 @@ class Argmax(CollectiveKind):
         """A slot for each core's value and id."""
         return (BufferNeed("slots", (2, given.cores, 2, given.rows, LANES), given.wire),)
 
-    def phases(self, given: Exchanged) -> tuple[Phase, ...]:
+    def rounds(self, given: Exchanged) -> tuple[Round, ...]:
         """One."""
-        return (Phase(given.cores - 1, given.bytes((2, given.rows, LANES))),)
+        return (Round(given.cores - 1, given.bytes((2, given.rows, LANES))),)
 
     def plan(self, given: Exchanged) -> CollectivePlan:
         """One value of each row, whatever it was found among."""

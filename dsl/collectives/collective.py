@@ -1,4 +1,4 @@
-"""A kind of collective, and its plan: buffers, semaphores, serial phases and bytes, by shape alone.
+"""A kind of collective, and its plan: buffers, semaphores, serial rounds and bytes, by shape alone.
 
 The Pallas backend takes references of exactly these shapes, so a bill or a Program that lists them lists what the
 kernel holds. Last axes are padded to whole lanes; rows are not padded here.
@@ -47,8 +47,8 @@ class BufferNeed:
 
 
 @frozen
-class Phase:
-    """Messages that leave together; a core waits for its own before the next phase.
+class Round:
+    """Messages that leave together; a core waits for its own before the next round.
 
     `peers` messages of `message` bytes leave each core; `sibling`: they go to the neighbour, `rank ^ 1`, only.
     """
@@ -78,12 +78,12 @@ class Exchanged:
 
 @frozen
 class CollectivePlan:
-    """A collective of one kind on what cores have. `semaphores`: phase, sending or receiving, parity."""
+    """A collective of one kind on what cores have. `semaphores`: round, sending or receiving, parity."""
 
     kind: CollectiveKind
     exchanged: Exchanged
     buffers: tuple[BufferNeed, ...]
-    phases: tuple[Phase, ...]
+    rounds: tuple[Round, ...]
 
     @property
     def cores(self) -> int:
@@ -107,23 +107,23 @@ class CollectivePlan:
 
     @property
     def semaphores(self) -> tuple[int, int, int]:
-        """Phases, sending and receiving, parities."""
-        return (len(self.phases), 2, 2)
+        """Rounds, sending and receiving, parities."""
+        return (len(self.rounds), 2, 2)
 
     @property
     def serial(self) -> int:
-        """Phases in which something is sent, one after the other: each costs a latency."""
-        return sum(phase.peers > 0 for phase in self.phases)
+        """Rounds in which something is sent, one after the other: each costs a latency."""
+        return sum(each.peers > 0 for each in self.rounds)
 
     @property
     def sent(self) -> int:
         """Bytes that leave each core."""
-        return sum(phase.peers * phase.message for phase in self.phases)
+        return sum(each.peers * each.message for each in self.rounds)
 
 
 @frozen
 class CollectiveKind:
-    """How cores do an `operation`: whoever adds a kind writes a class with `buffers` and `phases`.
+    """How cores do an `operation`: whoever adds a kind writes a class with `buffers` and `rounds`.
 
     By `name` the code of its kernel is found. `by` is what schedules call it, if its operation is one that they choose
     how to do. `wires` are the types in which it can send.
@@ -142,8 +142,8 @@ class CollectiveKind:
         """What a core holds, each but what it sends from in two parities: see `backends/pallas/collectives`."""
         raise NotImplementedError
 
-    def phases(self, given: Exchanged) -> tuple[Phase, ...]:
-        """What a core sends, one phase after the other."""
+    def rounds(self, given: Exchanged) -> tuple[Round, ...]:
+        """What a core sends, one round after the other."""
         raise NotImplementedError
 
     def unfit(self, cores: int, paired: bool) -> str | None:
@@ -163,8 +163,8 @@ class CollectiveKind:
         return 1.0
 
     def combined(self, plan: CollectivePlan) -> float:
-        """Registers that are added up or joined after each phase, for each of a core's value: an estimate."""
-        return 2 / max(1, len(plan.phases))
+        """Registers that are added up or joined after each round, for each of a core's value: an estimate."""
+        return 2 / max(1, len(plan.rounds))
 
     def plan(self, given: Exchanged) -> CollectivePlan:
         """What such a collective holds and sends.
@@ -181,7 +181,7 @@ class CollectiveKind:
         # Who are neighbours the mesh says, of which a shape knows nothing.
         if reason := self.unfit(given.cores, given.cores % 2 == 0):
             raise ValueError(f"`{self.name}` {reason}")
-        return CollectivePlan(self, given, self.buffers(given), self.phases(given))
+        return CollectivePlan(self, given, self.buffers(given), self.rounds(given))
 
 
 def slot(given: Exchanged) -> tuple[int, int]:

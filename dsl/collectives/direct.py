@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..records import frozen
-from .collective import BufferNeed, CollectiveKind, Exchanged, Operation, Phase, slot
+from .collective import BufferNeed, CollectiveKind, Exchanged, Operation, Round, slot
 
 
 @frozen
@@ -18,9 +18,9 @@ class Direct(CollectiveKind):
         """A slot for each core's value."""
         return (BufferNeed("slots", (2, given.cores, *slot(given)), given.wire),)
 
-    def phases(self, given: Exchanged) -> tuple[Phase, ...]:
+    def rounds(self, given: Exchanged) -> tuple[Round, ...]:
         """One."""
-        return (Phase(given.cores - 1, given.bytes(slot(given))),)
+        return (Round(given.cores - 1, given.bytes(slot(given))),)
 
 
 DIRECT = Direct()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..records import frozen
 from ..targets.lanes import padded
-from .collective import BufferNeed, CollectiveKind, Exchanged, Operation, Phase
+from .collective import BufferNeed, CollectiveKind, Exchanged, Operation, Round
 
 
 @frozen
@@ -19,9 +19,9 @@ class ReduceScatter(CollectiveKind):
         """Each core's columns of this core's value, and all cores' shares of its own."""
         return home(given, _chunk(given))
 
-    def phases(self, given: Exchanged) -> tuple[Phase, ...]:
+    def rounds(self, given: Exchanged) -> tuple[Round, ...]:
         """Shares to their cores."""
-        return (Phase(given.cores - 1, given.bytes(_chunk(given))),)
+        return (Round(given.cores - 1, given.bytes(_chunk(given))),)
 
     def slots(self, cores: int) -> int:
         """Its parts are a value."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..records import frozen
 from ..targets.lanes import padded
-from .collective import BufferNeed, CollectiveKind, Exchanged, Operation, Phase
+from .collective import BufferNeed, CollectiveKind, Exchanged, Operation, Round
 
 
 @frozen
@@ -25,9 +25,9 @@ class ScatterGather(CollectiveKind):
             BufferNeed("sums", (2, given.cores, *chunk), given.wire),
         )
 
-    def phases(self, given: Exchanged) -> tuple[Phase, ...]:
+    def rounds(self, given: Exchanged) -> tuple[Round, ...]:
         """Shares to their cores, sums to all."""
-        return (Phase(given.cores - 1, given.bytes(_chunk(given))),) * 2
+        return (Round(given.cores - 1, given.bytes(_chunk(given))),) * 2
 
     def slots(self, cores: int) -> int:
         """Its parts are a value each time."""

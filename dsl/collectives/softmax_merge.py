@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..records import frozen
-from .collective import BufferNeed, CollectiveKind, CollectivePlan, Exchanged, Operation, Phase, Wire, slot
+from .collective import BufferNeed, CollectiveKind, CollectivePlan, Exchanged, Operation, Round, Wire, slot
 from .reduce_scatter import home
 
 _HOME, _MERGED = 1.25, 1.0  # bundles for each register of a softmax: on its way to its core, and with the others
@@ -22,9 +22,9 @@ class SoftmaxMerge(CollectiveKind):
         """Each core's heads, and all cores' softmaxes of this core's."""
         return home(given, slot(given))
 
-    def phases(self, given: Exchanged) -> tuple[Phase, ...]:
+    def rounds(self, given: Exchanged) -> tuple[Round, ...]:
         """Heads to their cores."""
-        return (Phase(given.cores - 1, given.bytes(slot(given))),)
+        return (Round(given.cores - 1, given.bytes(slot(given))),)
 
     def sends(self, plan: CollectivePlan) -> int:
         """All cores' heads."""

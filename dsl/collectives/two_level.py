@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..records import frozen
 from ..targets.lanes import padded
-from .collective import BufferNeed, CollectiveKind, Exchanged, Operation, Phase
+from .collective import BufferNeed, CollectiveKind, Exchanged, Operation, Round
 
 
 @frozen
@@ -25,10 +25,10 @@ class TwoLevel(CollectiveKind):
             BufferNeed("halves", (2, 2, *half), given.wire),
         )
 
-    def phases(self, given: Exchanged) -> tuple[Phase, ...]:
+    def rounds(self, given: Exchanged) -> tuple[Round, ...]:
         """To the sibling, to the other chips, to the sibling."""
         size = given.bytes(_half(given))
-        return (Phase(1, size, True), Phase(given.cores // 2 - 1, size), Phase(1, size, True))
+        return (Round(1, size, True), Round(given.cores // 2 - 1, size), Round(1, size, True))
 
     def unfit(self, cores: int, paired: bool) -> str | None:
         """A level is two cores of a chip."""

@@ -177,7 +177,7 @@ def _sent(values: set[str], program: p.Program | None) -> Iterator[str]:
     for each in collectives(program) if program is not None else ():
         if program is not None and values & _completes(each["name"], program):
             yield (f"{each['name']}: {each['kind']} by {each['by']}, {each['wire']}: a core sends "
-                   f"{number(each['sent_bytes'])} bytes, in {each['phases']} phase{'s' * (each['phases'] != 1)}, "
+                   f"{number(each['sent_bytes'])} bytes, in {each['rounds']} round{'s' * (each['rounds'] != 1)}, "
                    f"{each['runs']} times a step")  # fmt: skip
 
 

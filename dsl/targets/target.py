@@ -60,7 +60,7 @@ class Compute:
 class Links:
     """Messages between cores, seconds and bytes a second.
 
-    A phase of messages between chips takes at least `chip_latency`; longer ones take `chip_setup` and their bytes over
+    A round of messages between chips takes at least `chip_latency`; longer ones take `chip_setup` and their bytes over
     the busiest link, of which a core has `link_rate` each way. `sibling` is the other core of the chip.
     """
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.commands.find import CannotOpen
+from ...backends.opening.cannot_open import CannotOpen
 from ...dsl.decoder import Decoder
 from ...models.text.files import TextFiles
 from ...models.text.tokenizer import end_ids, load_tokenizer

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from ...backends.commands.find import CannotOpen
 from ...backends.commands.run_command import command_parser, guarded, itself
+from ...backends.opening.cannot_open import CannotOpen
 from ...dsl.commands.argtypes import count, number
 
 _EXAMPLES = """\

@@ -11,9 +11,9 @@ from functools import partial
 
 import numpy as np
 
-from ...backends.commands.find import CannotOpen
-from ...backends.commands.load import Opened, open_model
-from ...backends.commands.terminal import warn
+from ...backends.commands.terminal import loading, warn
+from ...backends.opening.cannot_open import CannotOpen
+from ...backends.opening.load import Opened, open_model
 from ...models.text.tokenizer import Tokenizer, end_ids, load_tokenizer
 from ..api.params import check_ids
 from ..dialects.choice import dialect_of
@@ -31,7 +31,7 @@ ROUND = 256
 
 def run_once(args: argparse.Namespace) -> None:
     """Answer one prompt and print it. Raises what `open_model` raises, and `CannotOpen`."""
-    opened = open_model(**opening(args))
+    opened = open_model(**opening(args), loading=loading)
     warn(opened.warnings)
     tokenizer = load_tokenizer(opened.files)
     prompt = args.ids if args.ids is not None else _encode(opened, tokenizer, args.prompt, args.raw)

@@ -16,9 +16,9 @@ from typing import TextIO
 
 import uvicorn
 
-from ...backends.commands.find import CannotOpen
-from ...backends.commands.load import Opened, open_model
-from ...backends.commands.terminal import warn
+from ...backends.commands.terminal import loading, warn
+from ...backends.opening.cannot_open import CannotOpen
+from ...backends.opening.load import Opened, open_model
 from ..api.app import Holder, HttpOptions, build_app
 from ..api.build import build_service, check_decoder, check_template
 from ..api.metrics import Metrics
@@ -27,7 +27,7 @@ from ..http.edge import read_keys
 from ..http.serve import GRACE, HttpServer, Tls, configure, listen
 from .model_options import opening
 
-DEFAULT_ROWS, DEFAULT_CONTEXT = 4, 4096
+DEFAULT_ROWS = 4
 
 # Keys, separated by commas, for those who do not want them in the list of processes.
 KEYS_VARIABLE = "MKS_API_KEY"
@@ -41,11 +41,11 @@ def serve_model(args: argparse.Namespace) -> None:
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("mks").setLevel(logging.INFO)
     options, tls = _http_options(args), _tls(args)
-    opened = open_model(**opening(args))
+    opened = open_model(**opening(args), loading=loading)
     warn(opened.warnings)
-    rows, context = _room(opened, args.max_rows, args.context)
-    if opened.longest is not None and context > opened.longest:
-        raise CannotOpen(f"--context is {context}, but the model's context is {opened.longest}")
+    # A batch of one row would be another program than one of several.
+    least = None if opened.compiled is not None else max(args.max_rows or DEFAULT_ROWS, 2)
+    rows, context = opened.room(least or args.max_rows, args.context)
     with listen(args.host, args.port) as bound, _log(args.access_log) as log:
         journal = None if log is None else Journal(log)
         metrics = Metrics(args.model_name or opened.name)
@@ -55,13 +55,6 @@ def serve_model(args: argparse.Namespace) -> None:
         _Serving(args, opened, (rows, context), holder, metrics, config, bound).run()
         if journal is not None:
             journal.close()
-
-
-def _room(opened: Opened, rows: int | None, context: int | None) -> tuple[int, int]:
-    """Rows and context, as asked for. Raises `MksError` where those that are compiled already are others."""
-    if opened.compiled is not None:
-        return opened.compiled.check(rows, context)
-    return max(rows or DEFAULT_ROWS, 2), context or min(opened.longest or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
 
 
 class _Serving:

@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
 
-    from mks.backends.commands.load import open_model
+    from mks.backends.opening.load import open_model
     from mks.models.demo import default_checkpoint
 
     folder, found = default_checkpoint("smollm2")

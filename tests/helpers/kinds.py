@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from attrs import evolve
-from helpers.mutants import bodies, ordered, placed, replaced, with_body
-from helpers.rewrite import mapped
+from helpers.mutants import bodies, ordered, placed
+from helpers.rewrite import replaced, rewritten
 
 from mks.dsl.collectives.collective import Operation
 from mks.dsl.collectives.gather import GATHER
@@ -213,7 +213,7 @@ def without_save(program: p.Program) -> Mutants:
     """A state or an entry that never leaves, nor is waited for."""
     for name in program.outputs:
         if name in program.copies:
-            yield with_body(program, mapped(program.phase.body, partial(_rid, name)))
+            yield rewritten(program, partial(_rid, name))
 
 
 def _rid(copy: str, op: p.Op) -> tuple[p.Op, ...]:

@@ -1,6 +1,6 @@
 """The public megakernels of TPU v7 as lists of actions, for predictions of what their authors measured.
 
-Bytes, orders, slots and phases are those of the published kernels; how long each thing takes is not said here.
+Bytes, orders, slots and rounds are those of the published kernels; how long each thing takes is not said here.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from attrs import define, field, frozen
 
 from mks.backends.timeline.actions import Action, Await, Collect, Issue, Post, Run, Where
-from mks.backends.timeline.links import phase_seconds
-from mks.dsl.collectives.collective import Phase
+from mks.backends.timeline.links import round_seconds
+from mks.dsl.collectives.collective import Round
 from mks.dsl.targets.target import TILE, Target
 
 MIB = 1 << 20
@@ -63,14 +63,14 @@ class Writer:
         return self.run(size / TILE * self.target.compute.tile[bits].value * factor, what, "mxu")
 
     def exchange(
-        self, what: str, *phases: Phase, group: tuple[int, ...] = HOST, between: float = 120
+        self, what: str, *rounds: Round, group: tuple[int, ...] = HOST, between: float = 120
     ) -> Iterator[Action]:
-        yield from self.post(what, *phases, group=group)
+        yield from self.post(what, *rounds, group=group)
         yield self.collect(what)
 
-    def post(self, what: str, *phases: Phase, group: tuple[int, ...] = HOST) -> Iterator[Action]:
-        yield self.run(40 + 12 * phases[0].peers, f"send {what}")
-        yield Post(self.where(what), what, tuple(phase_seconds(x, group, self.target) for x in phases))
+    def post(self, what: str, *rounds: Round, group: tuple[int, ...] = HOST) -> Iterator[Action]:
+        yield self.run(40 + 12 * rounds[0].peers, f"send {what}")
+        yield Post(self.where(what), what, tuple(round_seconds(x, group, self.target) for x in rounds))
 
     def collect(self, what: str, between: float = 120) -> Collect:
         return Collect(self.where(what), what, between / self.target.compute.clock.value)
@@ -163,7 +163,7 @@ def muse(target: Target, sizes: Sizes, rows: int, layers: int = 62) -> Iterator[
         yield from _muse_moe(tape, rows)
     w.layer, w.scope = None, "step"
     yield from tape.lm_head()
-    yield from w.exchange("argmax", Phase(7, rows * 1024))
+    yield from w.exchange("argmax", Round(7, rows * 1024))
 
 
 def _muse_moe(tape: _MuseTape, rows: int) -> Iterator[Action]:
@@ -174,7 +174,7 @@ def _muse_moe(tape: _MuseTape, rows: int) -> Iterator[Action]:
     yield from tape.gemv("router", defer)
     yield w.run(0.7e-6 * w.target.compute.clock.value + 150 * (rows - 1), "route")
     yield from _wave(w, 0, sizes)
-    yield from w.exchange("pre", Phase(7, rows * 512 * 2))
+    yield from w.exchange("pre", Round(7, rows * 512 * 2))
     yield w.run(250 + 32 * 2, "norm")
     for expert in range(8):
         yield w.loaded(f"expert {expert}")
@@ -188,7 +188,7 @@ def _muse_moe(tape: _MuseTape, rows: int) -> Iterator[Action]:
     yield from _all_reduce(w, "experts", rows, 4096)
     yield w.run(300, "finalize")
     yield from tape.gemv("post", False)
-    yield from w.exchange("post", Phase(7, rows * 1024 * 2))
+    yield from w.exchange("post", Round(7, rows * 1024 * 2))
     yield w.run(500 + 64 * 4, "boundary")
 
 
@@ -211,9 +211,9 @@ def _expert(w: Writer, sizes: Sizes, rows: int) -> Iterator[Action]:
 def _all_reduce(w: Writer, what: str, rows: int, width: int) -> Iterator[Action]:
     """Scatter and gather in bf16; experts' sums of eight rows over siblings and chips apart."""
     if rows < 8 or what != "experts":
-        yield from w.exchange(what, *[Phase(7, rows * width // 8 * 2)] * 2)
+        yield from w.exchange(what, *[Round(7, rows * width // 8 * 2)] * 2)
         return
-    half, piece = Phase(1, rows * width, True), Phase(3, rows * width // 4)
+    half, piece = Round(1, rows * width, True), Round(3, rows * width // 4)
     yield from w.exchange(what, half, piece, piece, half)
 
 
@@ -238,7 +238,7 @@ def kimi(target: Target, rows: int, layers: int = 93) -> Iterator[Action]:
     # Mixing, norm, logits and the choice of ids are left to XLA: 73.4 MB in five pieces.
     yield w.load("out", 73.4e6)
     yield w.loaded("out")
-    yield from w.exchange("argmax", Phase(31, rows * 1024), group=ALL)
+    yield from w.exchange("argmax", Round(31, rows * 1024), group=ALL)
 
 
 def _kimi_loads(w: Writer, layer: int) -> Iterator[Action]:
@@ -277,19 +277,19 @@ def _kimi_attention(w: Writer, rows: int, full: bool) -> Iterator[Action]:
         yield w.run(800 + 330 * rows, "recurrence")
         yield w.load("saved", 0.25e6 * rows)
         yield w.loaded("k_o")
-    yield from w.post("features", Phase(1, rows * 768, True))
+    yield from w.post("features", Round(1, rows * 768, True))
     yield w.dot(2.75e6, "o")
     yield w.collect("features")
     yield w.dot(2.75e6, "o")
     if rows == 8:
-        yield from w.exchange("tokens", Phase(3, 2 * 3584 * 2), group=HOST)
-        yield from w.exchange("hosts", Phase(3, 2 * 3584 * 4), Phase(1, 2 * 3584 * 2, True), group=HOSTS)
+        yield from w.exchange("tokens", Round(3, 2 * 3584 * 2), group=HOST)
+        yield from w.exchange("hosts", Round(3, 2 * 3584 * 4), Round(1, 2 * 3584 * 2, True), group=HOSTS)
     else:
-        yield from w.exchange("o", Phase(15, rows * 3584 * 2), group=ALL)
-        yield from w.exchange("halves", Phase(1, rows * 3584 * 2, True))
+        yield from w.exchange("o", Round(15, rows * 3584 * 2), group=ALL)
+        yield from w.exchange("halves", Round(1, rows * 3584 * 2, True))
     yield w.run(500 + 350 * own, "mix")
     if rows == 8:
-        yield from w.exchange("rows", Phase(3, 2 * 7168 * 2), group=HOST)
+        yield from w.exchange("rows", Round(3, 2 * 7168 * 2), group=HOST)
 
 
 def _kimi_moe(w: Writer, rows: int, count: int, layer: int, layers: int) -> Iterator[Action]:
@@ -298,7 +298,7 @@ def _kimi_moe(w: Writer, rows: int, count: int, layer: int, layers: int) -> Iter
         yield w.load(name, size)
     yield w.loaded("router")
     yield w.dot(7.34e6, "router")
-    yield from w.exchange("scores", Phase(1, rows * 512 * 4, True))
+    yield from w.exchange("scores", Round(1, rows * 512 * 4, True))
     # Sixteen rounds; an expert sets out as soon as a round has chosen it, the first after a few.
     round_ = 2.7e-6 / 8 * w.target.compute.clock.value
     started = 0
@@ -307,7 +307,7 @@ def _kimi_moe(w: Writer, rows: int, count: int, layer: int, layers: int) -> Iter
         if i == 3:
             yield w.loaded("latent_down")
             yield w.dot(1.84e6, "latent_down")
-            yield from w.post("latent", Phase(31, rows * 256), group=ALL)
+            yield from w.post("latent", Round(31, rows * 256), group=ALL)
         while started < min(4, count) and (i + 1) * count >= (started + 1) * 16 and (rows == 1 or i == 15):
             yield w.load(f"expert {started}", 7.01e6)
             started += 1
@@ -317,7 +317,7 @@ def _kimi_moe(w: Writer, rows: int, count: int, layer: int, layers: int) -> Iter
     yield w.loaded("shared_down")
     yield w.dot(2.75e6, "shared_down")
     shared = rows * 1024 * 2 if rows == 8 else rows * 7168 * 2
-    yield from w.post("shared", Phase(7, shared))
+    yield from w.post("shared", Round(7, shared))
     yield w.collect("latent")
     for i in range(count):
         yield w.loaded(f"expert {i}")
@@ -327,18 +327,18 @@ def _kimi_moe(w: Writer, rows: int, count: int, layer: int, layers: int) -> Iter
             yield w.load(f"expert {i + 4}", 7.01e6)
     yield w.load("latent_up", 7.34e6)
     routed = rows * 3584 * 2 if rows < 8 else 3584 * 2
-    yield from w.post("experts", Phase(7, routed))
+    yield from w.post("experts", Round(7, routed))
     if layer + 1 < layers:
         yield from _kimi_loads(w, layer + 1)
         w.scope = "moe"
     yield w.collect("shared")
-    yield from w.post("shared hosts", Phase(3, shared), group=HOSTS)
+    yield from w.post("shared hosts", Round(3, shared), group=HOSTS)
     yield w.collect("experts")
-    yield from w.exchange("experts hosts", Phase(3, routed), group=HOSTS)
+    yield from w.exchange("experts hosts", Round(3, routed), group=HOSTS)
     yield w.collect("shared hosts")
     yield w.run(250, "norm")
     yield w.loaded("latent_up")
     yield w.dot(7.34e6, "latent_up")
-    yield from w.exchange("gather", Phase(7, rows * 1024 * 2))
+    yield from w.exchange("gather", Round(7, rows * 1024 * 2))
     if layer not in KIMI_FULL:
         yield w.loaded("saved")

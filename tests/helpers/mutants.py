@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations, pairwise
 
 from attrs import evolve
-from helpers.rewrite import mapped, put
+from helpers.rewrite import replaced, rewritten, with_body
 
 from mks.dsl.program import ir as p
 from mks.dsl.program.ir.walk import Path, children, walk
@@ -34,17 +34,11 @@ def mutants(program: p.Program) -> Iterator[Mutant]:
 
 
 def placed(program: p.Program) -> Iterator[tuple[Path, p.Op]]:
-    """Every op with its path in `walk`, but for switches, and for what is done with an expert."""
-    for i, phase in enumerate(program.phases):
-        yield from _placed(phase.body, (i,))
-
-
-def _placed(ops: tuple[p.Op, ...], path: Path) -> Iterator[tuple[Path, p.Op]]:
-    for i, op in enumerate(ops):
-        if not isinstance(op, p.LayerSwitch):
-            yield (*path, i), op
-        for body in () if isinstance(op, p.Experts) else children(op):
-            yield from _placed(body.ops, (*path, i, *body.path))
+    """Every op with its path, but for switches, and for what is done with an expert."""
+    apart = {inner.path for at in walk(program) if isinstance(at.op, p.Experts) for inner in at.inside}
+    for at in walk(program):
+        if at.path not in apart and not isinstance(at.op, p.LayerSwitch):
+            yield at.path, at.op
 
 
 def _said(op: p.Op, path: Path) -> str:
@@ -52,18 +46,6 @@ def _said(op: p.Op, path: Path) -> str:
         (getattr(op, name) for name in ("ring", "copy", "exchange", "product", "bank") if hasattr(op, name)), ""
     )
     return f"{type(op).__name__} {what} at {'.'.join(map(str, path))}"
-
-
-def with_body(program: p.Program, body: tuple[p.Op, ...], phase: int = 0) -> p.Program:
-    """With other ops in one of its phases."""
-    phases = program.phases
-    return evolve(program, phases=(*phases[:phase], evolve(phases[phase], body=body), *phases[phase + 1 :]))
-
-
-def replaced(program: p.Program, path: Path, ops: tuple[p.Op, ...]) -> p.Program:
-    """With other ops in the place of one."""
-    at, *rest = path
-    return with_body(program, put(program.phases[at].body, tuple(rest), ops), at)
 
 
 def _changed(op: p.Op) -> Iterator[tuple[str, p.Op]]:
@@ -207,7 +189,7 @@ def _renamed(program: p.Program, old: str, new: str) -> p.Program:
         return op
 
     return evolve(
-        program,
+        rewritten(program, lambda op: (op_(op),)),
         views={n: evolve(v, buffer=name(v.buffer)) for n, v in program.views.items()},
         products={n: evolve(q, operand=name(q.operand), result=name(q.result)) for n, q in program.products.items()},
         exchanges={
@@ -222,7 +204,6 @@ def _renamed(program: p.Program, old: str, new: str) -> p.Program:
         },
         banks={n: evolve(b, routes=name(b.routes)) for n, b in program.banks.items()},
         turns={n: op_(turn) for n, turn in program.turns.items()},
-        phases=tuple(evolve(phase, body=mapped(phase.body, lambda op: (op_(op),))) for phase in program.phases),
     )
 
 

@@ -36,6 +36,24 @@ def mapped(ops: Ops, change: Callable[[p.Op], Sequence[p.Op]]) -> Ops:
     return tuple(found)
 
 
+def rewritten(program: p.Program, change: Callable[[p.Op], Sequence[p.Op]]) -> p.Program:
+    """A Program whose ops are all what `change` makes of them."""
+    phases = (evolve(phase, body=mapped(phase.body, change)) for phase in program.phases)
+    return evolve(program, phases=tuple(phases))
+
+
+def with_body(program: p.Program, body: Ops, phase: int = 0) -> p.Program:
+    """With other ops in one of its phases."""
+    phases = program.phases
+    return evolve(program, phases=(*phases[:phase], evolve(phases[phase], body=body), *phases[phase + 1 :]))
+
+
+def replaced(program: p.Program, path: Path, ops: Ops) -> p.Program:
+    """With other ops in the place of one."""
+    at, *rest = path
+    return with_body(program, put(program.phases[at].body, tuple(rest), ops), at)
+
+
 def put(body: Ops, path: Path, ops: Ops) -> Ops:
     """Other ops in the place of the one at `path`."""
     at, *rest = path

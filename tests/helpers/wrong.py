@@ -11,7 +11,8 @@ from typing import Any
 
 import attrs
 from attrs import evolve
-from helpers.mutants import Mutant, bodies, ordered, placed, replaced
+from helpers.mutants import Mutant, bodies, ordered, placed
+from helpers.rewrite import replaced
 
 from mks.dsl.collectives.collective import CollectiveKind
 from mks.dsl.collectives.kinds import table as kinds

@@ -1,7 +1,7 @@
 """Collectives inside a kernel: sums (`sums`), gathers, softmaxes, the greatest; cores write each other's VMEM.
 
 Each is split in `start`, which stores this core's part and sends the first messages, and `finish`, which waits, runs
-the later phases and returns the result; what is placed between the two runs while the messages travel.
+the later rounds and returns the result; what is placed between the two runs while the messages travel.
 
 Why no slot is written while a core may still read it. Take the collectives that use one set of buffers, c, c + 1, …,
 by the same cores, each finished before the next is started, with parities that alternate:
@@ -9,8 +9,8 @@ by the same cores, each finished before the next is started, with parities that 
 * Another core's c + 2 writes where c was read. It left c + 1 first, so it had received what this core sent in c + 1.
   This core sent that after it had finished c, its reading included. So c + 1 lies between any reading and the next
   writing of a slot. (In `two_level` a slot has one writer only, the sibling or a core of another chip; in every
-  collective that writer waits for this core's message of the same phase, so the argument holds phase by phase.)
-* Messages of c + 1 may come while this core waits in c. Parities and phases have semaphores of their own, so that
+  collective that writer waits for this core's message of the same round, so the argument holds round by round.)
+* Messages of c + 1 may come while this core waits in c. Parities and rounds have semaphores of their own, so that
   they are never counted as c's; c + 2 cannot have begun.
 * What this core sends from, it overwrites at the earliest in its next collective: `finish` waits for all sends.
 
@@ -61,7 +61,7 @@ class Emission:
     """What a kind of collective does inside a kernel.
 
     `start` takes what is pending and this core's part, f32 `[rows, width]`, stores it and sends the first messages.
-    `finish` waits, runs the later phases and returns the result; of a sum f32 `[rows, width]`, the same bits on all
+    `finish` waits, runs the later rounds and returns the result; of a sum f32 `[rows, width]`, the same bits on all
     cores.
     """
 

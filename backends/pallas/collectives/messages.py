@@ -24,13 +24,13 @@ class Pending:
     parity: Scalar
 
 
-def spread(pending: Pending, phase: int, slots: Ref) -> None:
+def spread(pending: Pending, number: int, slots: Ref) -> None:
     """Send one's own slot of `[2, cores, …]` into the same slot of all others."""
     cores, parity = pending.cores, pending.parity
     rank = cores.rank()
     mine = slots.at[parity, rank]
     for peer in cores.peers(rank):
-        send(mine, mine, pending.semaphores.at[phase], parity, cores.address(peer))
+        send(mine, mine, pending.semaphores.at[number], parity, cores.address(peer))
 
 
 def send_home(pending: Pending) -> None:
@@ -43,20 +43,20 @@ def send_home(pending: Pending) -> None:
     partials[parity, rank] = outgoing[rank]
 
 
-def received(pending: Pending, phase: int, slots: Ref) -> None:
+def received(pending: Pending, number: int, slots: Ref) -> None:
     """Wait for a message from each of the others that share `slots`, `[2, count, …]`, each as long as a slot."""
-    _waited(pending, phase, slots, RECEIVE)
+    _waited(pending, number, slots, RECEIVE)
 
 
-def sent(pending: Pending, phase: int, slots: Ref) -> None:
+def sent(pending: Pending, number: int, slots: Ref) -> None:
     """Wait until one's own messages into such slots of the others have left."""
-    _waited(pending, phase, slots, SEND)
+    _waited(pending, number, slots, SEND)
 
 
-def _waited(pending: Pending, phase: int, slots: Ref, direction: int) -> None:
+def _waited(pending: Pending, number: int, slots: Ref, direction: int) -> None:
     if slots.shape[1] > 1:
         all_but_one = slots.at[pending.parity, pl.ds(0, slots.shape[1] - 1)]
-        wait(all_but_one, pending.semaphores.at[phase], pending.parity, direction)
+        wait(all_but_one, pending.semaphores.at[number], pending.parity, direction)
 
 
 def store(slot: Ref, value: jax.Array) -> None:

@@ -67,7 +67,7 @@ def others(rank: jax.Array, count: int) -> list[jax.Array]:
 
 
 def send(source: Ref, target: Ref, semaphores: Ref, parity: Scalar, address: dict[tuple[str, ...], Scalar]) -> None:
-    """Start the copy of a whole `source` here to `target` there; `semaphores` are one phase's, `[2, 2]`."""
+    """Start the copy of a whole `source` here to `target` there; `semaphores` are one round's, `[2, 2]`."""
     pltpu.make_async_remote_copy(
         source, target, semaphores.at[SEND, parity], semaphores.at[RECEIVE, parity], address
     ).start()
@@ -76,7 +76,7 @@ def send(source: Ref, target: Ref, semaphores: Ref, parity: Scalar, address: dic
 def wait(like: Ref, semaphores: Ref, parity: Scalar, direction: int) -> None:
     """Wait for as many bytes as `like` has; nothing is copied.
 
-    Semaphores of transfers count bytes, so that one wait serves all messages of a phase.
+    Semaphores of transfers count bytes, so that one wait serves all messages of a round.
     """
     pltpu.make_async_copy(like, like, semaphores.at[direction, parity]).wait()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from attrs import asdict
 
 from ....dsl.cache import cache_folder
+from ....dsl.collectives import kinds
 from ....dsl.model import ops as registry
 from ....dsl.program import ir as p
 from ....dsl.program.analysis.fingerprint import digest
@@ -65,20 +66,27 @@ def _path(program: p.Program) -> Path:
     return cache_folder() / "bundles" / f"{sha256(said.encode()).hexdigest()}.json"
 
 
-# What makes a kernel of a Program, from the room of all rooms on.
-MAKERS = ("backends/pallas", "backends/reference/ops", "dsl/program/ir", "dsl/program/layout")
+# What makes a kernel of a Program: folders of ours, and entry points of other packages.
+MAKERS = ("backends/pallas", "backends/reference/ops", "dsl/collectives", "dsl/program/ir", "dsl/program/layout")
+_GROUPS = (registry.REFERENCE, registry.PALLAS, kinds.GROUP, kinds.KERNELS)
 
 
 @cache
 def emitters() -> str:
-    """A hash of what makes a kernel of a Program: modules of ours, and those of packages that bring ops."""
+    """A hash of the modules that make a kernel of a Program."""
     found, root = sha256(), Path(__file__).parents[3]
     for path in sorted(path for folder in MAKERS for path in (root / folder).rglob("*.py")):
         found.update(str(path.relative_to(root)).encode() + path.read_bytes())
-    points = (point for group in (registry.REFERENCE, registry.PALLAS) for point in entry_points(group=group))
+    points = (point for group in _GROUPS for point in entry_points(group=group))
     for point in sorted(points, key=lambda point: (point.group, point.name)):
-        found.update(f"{point.group} {point.name} {point.value}".encode())
-        spec = find_spec(point.module)
-        if spec is not None and spec.origin is not None:
-            found.update(Path(spec.origin).read_bytes())
+        found.update(f"{point.group} {point.name} {point.value}".encode() + _source(point.module))
     return found.hexdigest()
+
+
+def _source(module: str) -> bytes:
+    """A module's file; nothing of one that is not there, as no kernel is made with it."""
+    try:
+        spec = find_spec(module)
+    except ImportError:
+        return b""
+    return b"" if spec is None or spec.origin is None else Path(spec.origin).read_bytes()

@@ -30,7 +30,7 @@ def emit(ops: Sequence[Placed], core: Core) -> None:
         name = scope(core.at.op, core.place)
         with jax.named_scope(name):
             try:
-                _EMIT[type(core.at.op)](core.at.op, core)
+                EMIT[type(core.at.op)](core.at.op, core)
             except Exception as e:
                 mark(e, name)
                 raise
@@ -93,7 +93,8 @@ def _choice(choice: p.LayerSwitch, core: Core) -> None:
         core.restore(keys, lax.switch(chosen, branches, carry))
 
 
-_EMIT: dict[type, Callable] = {
+# One row an op, each a function of the op and of the core that it is emitted against.
+EMIT: dict[type, Callable] = {
     p.Barrier: lambda op, core: barrier(core.cores),
     p.Start: transfers.start,
     p.Wait: transfers.wait,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -57,39 +58,43 @@ def evaluate(node: m.Node, core: Core) -> Value:
 
 
 def _call(node: m.Call, core: Core) -> Value:
-    op, program = registry.find(node.op), core.program
+    op, own = registry.find(node.op), WITH_CORE.get(node.op)
     scalars: dict[str, Any] = {name: core.scalar(static) for name, static in node.options}
-    if node.op == "mask_of_share":
-        return _mask_of_share(evaluate(node.args[0], core), node, scalars, core)
-    if op is None:
-        return ops.find(node.op)(*(evaluate(a, core) for a in node.args), **scalars)
-    if op.name == "mix":
-        return _mix(node, core)
-    if op.name == "rope":
-        return _rope(node, scalars, core)
-    if op.name == "bf16":
-        return _rounded(evaluate(node.args[0], core), core)
-    if op.updates:
+    if own is not None:
+        return own(node, scalars, core)
+    if op is not None and op.updates:
         return _update(node, op, core)
-    if op.name == "heads":
-        scalars = {"n": program.shares.length(node.type.shape[0])}
-    elif op.name == "split":
-        scalars = {"width": tuple(program.shares.length(t.shape[-1]) for t in node.types)}
     args = [evaluate(a, core) for a in node.args]
-    if op.elementwise and len(args) > 1:
+    if op is not None and op.elementwise and len(args) > 1:
         args = [_spread(a, arg.type.shape, node.type.shape) for a, arg in zip(args, node.args, strict=True)]
         if all(isinstance(a, int | float) for a in args):
             args[0] = jnp.float32(args[0])
-    return ops.find(op.name)(*args, **scalars)
+    return ops.find(node.op)(*args, **scalars)
 
 
-def _mask_of_share(x: jax.Array, node: m.Call, scalars: dict[str, Any], core: Core) -> jax.Array:
+def _heads(node: m.Call, scalars: dict[str, Any], core: Core) -> Value:
+    """As many as this core has."""
+    return ops.find("heads")(evaluate(node.args[0], core), n=core.program.shares.length(node.type.shape[0]))
+
+
+def _split(node: m.Call, scalars: dict[str, Any], core: Core) -> Value:
+    """Of each piece, this core's columns."""
+    width = tuple(core.program.shares.length(t.shape[-1]) for t in node.types)
+    return ops.find("split")(evaluate(node.args[0], core), width=width)
+
+
+def _bf16(node: m.Call, scalars: dict[str, Any], core: Core) -> Value:
+    return _rounded(evaluate(node.args[0], core), core)
+
+
+def _mask_of_share(node: m.Call, scalars: dict[str, Any], core: Core) -> jax.Array:
     """This core's columns `[B, n]` of a vector, with `fill` for those from the vector's index `used` on."""
+    x = evaluate(node.args[0], core)
     index = core.first(node.type.shape[-1]) + lax.broadcasted_iota(jnp.int32, x.shape, 1)
     return jnp.where(index < scalars["used"], x, scalars["fill"])
 
 
-def _mix(node: m.Call, core: Core) -> jax.Array:
+def _mix(node: m.Call, scalars: dict[str, Any], core: Core) -> jax.Array:
     """Over the elements of a buffer that are written by now."""
     banks, x, folded = node.args
     base = banks.base if isinstance(banks, m.Slice) else banks
@@ -107,6 +112,17 @@ def _rope(node: m.Call, scalars: dict[str, Any], core: Core) -> jax.Array:
     found = core.program.turns[p.rope_key(node, x.shape[-1], core.program.instance)]
     turn = (core.refs[found.cos][...], core.refs[found.sin][...])
     return rotated(x, turn, width=scalars.get("width"), pairs=int(scalars.get("pairs", 0)))
+
+
+# The ops that need more of a core than their operands: its share, its buffers, or the rows' positions.
+WITH_CORE: dict[str, Callable[[m.Call, dict[str, Any], Core], Value]] = {
+    "mask_of_share": _mask_of_share,
+    "mix": _mix,
+    "rope": _rope,
+    "bf16": _bf16,
+    "heads": _heads,
+    "split": _split,
+}
 
 
 def _update(node: m.Call, op: registry.Op, core: Core) -> Value:

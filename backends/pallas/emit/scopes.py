@@ -13,6 +13,7 @@ from ....dsl.model import ir as m
 from ....dsl.model.expressions import walk as nodes
 from ....dsl.program import ir as p
 from ....dsl.program.analysis.traffic import chosen_once, fetched
+from ....dsl.program.ir.op_labels import span, subject
 from ....dsl.program.ir.walk import walk
 from ....dsl.source import Span
 from ..layout.tape import IDLE, starting
@@ -33,25 +34,7 @@ class Place:
 
 def scope(op: p.Op, place: str) -> str:
     """The scope of an op in a part or step: `dot mlp.down`."""
-    match op:
-        case p.Compute():
-            name = op.outputs[0]
-        case p.Put():
-            name = op.buffer
-        case p.Dot():
-            name = op.product
-        case p.Send() | p.Receive():
-            name = op.exchange
-        case p.Attend():
-            name = op.result
-        case p.CopyStart() | p.CopyWait() | p.StoreStart() | p.StoreWait():
-            name = op.copy
-        case p.Start() | p.Wait() | p.StartTiles():
-            name = op.ring
-        case p.Route() | p.Fetch() | p.Experts() | p.ExpertDot():
-            name = op.bank
-        case _:
-            name = ""
+    name = subject(op)
     word = type(op).__name__.lower()
     return f"{word} {name}" if f"{place}." in name or not name else f"{word} {place}.{name}"
 
@@ -198,20 +181,8 @@ def _scopes(error: BaseException) -> Iterator[str]:
 
 def _places(program: p.Program) -> dict[str, Place]:
     """By scope. Of ops that have no text of their own, it is that of what they are for."""
-    spans: dict[str, Span | None] = {name: product.span for name, product in program.products.items()}
-    spans |= {name: exchange.span for name, exchange in program.exchanges.items()}
-    spans |= {name: bank.span for name, bank in program.banks.items()}
-    spans |= {name: ring.span for name, ring in program.rings.items()}
-    found = {}
+    found, parts = {}, program.instance.model.parts
     for at in walk(program):
-        op, place = at.op, at.place
-        span = getattr(op, "span", None)
-        if span is None and (call := getattr(op, "call", None)) is not None:
-            span = call.span
-        for key in ("product", "exchange", "bank", "ring"):
-            if span is None and hasattr(op, key):
-                span = spans.get(getattr(op, key))
-        if span is None and place in program.instance.model.parts:
-            span = program.instance.model.parts[place].span
-        found[scope(op, place)] = Place(span, place)
+        said = span(at.op, at.place, program) or (parts[at.place].span if at.place in parts else None)
+        found[scope(at.op, at.place)] = Place(said, at.place)
     return found

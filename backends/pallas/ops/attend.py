@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ....dsl.program.layout.lanes import LANES
+from ....dsl.targets.lanes import LANES
 from .dot import dot, exact
 
 # Of the heads: the largest score in all lanes `[h, 128]`, the sum of weights spread over the lanes `[h, 128]` and the

@@ -20,7 +20,7 @@ from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from ....dsl.program.layout.expert_layout import OCTET, Block, ExpertLayout, ExpertProduct
-from ....dsl.program.layout.lanes import LANES
+from ....dsl.targets.lanes import LANES
 from ...reference.rounding import DTYPES
 from .dot import dot
 

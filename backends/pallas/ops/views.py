@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ....dsl.program.layout.lanes import LANES
+from ....dsl.targets.lanes import LANES
 
 
 def view_last(x: jax.Array, *, width: int) -> jax.Array:

@@ -210,9 +210,9 @@ def _semaphores(program: p.Program) -> list[Line]:
         found.append(Line(bank.name, bank.slots * _WORD, f"{bank.slots}: one a slot"))
     found.append(Line("lookups", _WORD, "1"))
     for exchange in {exchange_set(x): x for x in program.exchanges.values()}.values():
-        phases, ways, parities = collective(program, exchange).semaphores
-        count = phases * ways * parities
-        found.append(Line(exchange.name, count * _WORD, f"{count}: {phases} phases, both ways, two parities"))
+        rounds, ways, parities = collective(program, exchange).semaphores
+        count = rounds * ways * parities
+        found.append(Line(exchange.name, count * _WORD, f"{count}: {rounds} rounds, both ways, two parities"))
     return found
 
 

@@ -3,8 +3,8 @@
 Out: `Program` and all that it is made of; `walk.walk` gives each op with its place; `spec.OPS` says for each op which
 places it reads, writes and fills.
 
-Order of imports: `ops`, `phases`, `resources`, `program`, `walk`, `scratch`, `spec_access`, `spec_transfers`,
-`spec_arrays`, `spec_compute`, `spec`, `spec_resources`.
+Order of imports: `lowered_ops`, `ops`, `phases`, `resources`, `program`, `walk`, `op_labels`, `scratch`,
+`spec_access`, `spec_transfers`, `spec_arrays`, `spec_compute`, `spec`, `spec_resources`.
 """
 
 from .ops import (

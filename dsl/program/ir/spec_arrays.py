@@ -6,8 +6,8 @@ from collections.abc import Callable
 from math import prod
 
 from ...model.facts import STEP
+from ...targets.lanes import padded
 from .. import ir as p
-from ..layout.lanes import padded
 from ..layout.tiling import WIDTH
 from .spec_access import Wrong
 from .spec_transfers import cached

@@ -8,9 +8,11 @@ from ...collectives.collective import Operation
 from ...model import ir as m
 from ...model import ops as registry
 from ...model.expressions import children
+from ...targets.lanes import LANES, padded
 from .. import ir as p
-from ..layout.lanes import LANES, padded, turned
+from ..layout.lanes import turned
 from ..layout.tiling import WIDTH
+from . import lowered_ops
 from .spec_access import Access, Extents, How, Where, Wrong, reads, writes
 from .spec_transfers import tiles
 
@@ -30,9 +32,9 @@ def dot(op: p.Dot, place: str, program: p.Program) -> Iterator[Access]:
 
 def compute(op: p.Compute, place: str, program: p.Program) -> Iterator[Access]:
     yield from expression(op.node, place, program)
-    by_head = isinstance(op.node, m.Call) and op.node.op == "view_by_head"
+    row = lowered_ops.table.get(op.node.op) if isinstance(op.node, m.Call) else None
     for name in op.outputs:
-        own = by_head or name in program.copies or name not in program.buffers
+        own = (row is not None and row.heads_first) or name in program.copies or name not in program.buffers
         yield writes(name, None if own else (program.phase_of(place).rows, *program.buffers[name].shape[1:]))
 
 

@@ -14,10 +14,10 @@ from ...model import ir as m
 from ...model.facts import STEP
 from ...schedule.blocks import STEP as POSITIONS
 from ...schedule.blocks import room as room_of_cores
+from ...targets.lanes import LANES
 from ...targets.targets import BYTES
 from .. import ir as p
 from ..layout.expert_layout import expert_layout
-from ..layout.lanes import LANES
 from ..layout.tiling import Tiling, by_head, tiling
 from .spec_access import Wrong
 from .spec_arrays import ARRAYS, room_of

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...model.facts import STEP
+from ...targets.lanes import padded
 from .. import ir as p
-from ..layout.lanes import padded, whole_lanes
+from ..layout.lanes import whole_lanes
 from ..layout.tiling import WIDTH
 from .spec_access import Access, Extents, How, Where, Wrong, reads, writes
 

@@ -1,4 +1,4 @@
-"""One walk over a Program: each op with the path that names it, its place, and how often a step runs it.
+"""One walk over a Program: each op with the path that names it, its place, and how often a call runs it.
 
 `children` says for every op which ops it holds, and nobody else asks for an op's class to find them. What follows a
 Program in its own way, as an emitter or a simulation does, follows `tree`; what asks about all ops reads `walk`.
@@ -52,7 +52,7 @@ def children(op: Op) -> tuple[Body, ...]:
 
 @frozen(eq=False)
 class Placed:
-    """An op and where it is: its `path`, the part or step whose it is, and how many `trips` a step makes through it.
+    """An op and where it is: its `path`, the part or step whose it is, and how many `trips` a call makes through it.
 
     Inside `Experts` the trips are those of one expert. `bodies` are the ops that it holds, as `children` lists them.
     """
@@ -92,7 +92,7 @@ def flat(ops: tuple[Placed, ...]) -> Iterator[Placed]:
 
 
 def executed(program: Program) -> Iterator[Placed]:
-    """Each op as often as a step runs it, in that order: layer by layer; what is done with an expert, once."""
+    """Each op as often as a call runs it, in that order: layer by layer; what is done with an expert, once."""
     for phase, ops in zip(program.phases, phases(program), strict=True):
         yield from _executed(ops, phase, ())
 

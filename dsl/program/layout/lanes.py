@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ...targets.lanes import LANES as LANES
-from ...targets.lanes import padded as padded
+from ...targets.lanes import LANES, padded
 
 
 def whole_lanes(shape: tuple[int, ...]) -> tuple[int, ...]:

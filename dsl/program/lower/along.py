@@ -16,8 +16,8 @@ from ...model.ops import Operands
 from ...model.shapes import Poly
 from ...model.static import polynomial
 from ...records import frozen
+from ...targets.lanes import LANES
 from .. import ir as p
-from ..layout.lanes import LANES
 from .build import cannot
 from .frame import Frame
 from .partials import number

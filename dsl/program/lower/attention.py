@@ -8,8 +8,9 @@ from ...model.ir import Node, Type
 from ...schedule.blocks import BLOCK, longest_tile, room
 from ...schedule.ir import Prefetch
 from ...source import Span
+from ...targets.lanes import LANES
 from .. import ir as p
-from ..layout.lanes import LANES, whole_lanes
+from ..layout.lanes import whole_lanes
 from . import context_parallel
 from .build import Build, cannot, head_product, layer_scalar
 from .frame import Frame

@@ -13,9 +13,9 @@ from ...records import define
 from ...schedule.ir import Group, Schedule, Stream
 from ...schedule.shares import Shares
 from ...source import Span
+from ...targets.lanes import LANES
 from ...targets.targets import BYTES
 from .. import ir as p
-from ..layout.lanes import LANES
 from ..layout.tiling import ROW_BYTES, by_head, tiling
 
 DIRECT = "unstreamed weights"  # no stream can have this name

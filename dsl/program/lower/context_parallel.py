@@ -11,8 +11,9 @@ from ...collectives.gather import GATHER
 from ...collectives.softmax_merge import SOFTMAX_MERGE
 from ...model import ir as m
 from ...model.ir import Node
+from ...targets.lanes import LANES
 from .. import ir as p
-from ..layout.lanes import LANES, whole_lanes
+from ..layout.lanes import whole_lanes
 from .build import Build
 from .frame import Frame
 from .partials import number

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ...model import ir as m
 from ...model.ir import Node, Type
 from ...model.shapes import Poly
+from ...targets.lanes import LANES
 from ...text import syntax as s
-from ..layout.lanes import LANES
 from .build import cannot, layer_scalar
 from .frame import Frame
 

@@ -11,8 +11,8 @@ from ...model.ir import Node, Type
 from ...model.shapes import Poly
 from ...schedule.ir import Reduce
 from ...source import Span
+from ...targets.lanes import LANES
 from .. import ir as p
-from ..layout.lanes import LANES
 from .build import cannot, split_over
 from .frame import Frame
 from .partials import axes, named, normed, number, share, squares

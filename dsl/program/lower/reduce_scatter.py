@@ -7,8 +7,8 @@ from ...collectives.gather import GATHER
 from ...collectives.reduce_scatter import REDUCE_SCATTER
 from ...model import ir as m
 from ...model.ir import Node, Type
+from ...targets.lanes import LANES, padded
 from .. import ir as p
-from ..layout.lanes import LANES, padded
 from .build import cannot
 from .frame import Frame
 from .partials import axes, columns_of, named, normed, share, squares

@@ -7,8 +7,8 @@ from math import prod
 from ...model import ir as m
 from ...model.expressions import walk
 from ...model.facts import STEP
+from ...targets.lanes import LANES
 from .. import ir as p
-from ..layout.lanes import LANES
 from .build import Build
 
 ROW = "row of "  # and a table's name: what was looked up

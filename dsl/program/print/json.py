@@ -109,7 +109,7 @@ def collectives(program: p.Program) -> list[dict[str, Any]]:
             "value": exchange.value,
             "result": exchange.result,
             "runs": times.get(exchange.name, 0),
-            "phases": needs.serial,
+            "rounds": needs.serial,
             "sent_bytes": needs.sent,
             "buffers": [_room(need) for need in needs.buffers if shared not in listed],
             "line": line(exchange.span),

@@ -142,15 +142,15 @@ def _run(run: Run) -> str:
 
 
 def _collectives(program: p.Program) -> list[str]:
-    rows = [("name", "kind", "by", "wire", "width", "phases", "bytes sent", "a step", "in all")]
+    rows = [("name", "kind", "by", "wire", "width", "rounds", "bytes sent", "a step", "in all")]
     total = 0
     for each in collectives(program):
         sent = each["sent_bytes"] * each["runs"]
         total += sent
-        rows.append((each["name"], each["kind"], each["by"], each["wire"], str(each["width"]), str(each["phases"]),
+        rows.append((each["name"], each["kind"], each["by"], each["wire"], str(each["width"]), str(each["rounds"]),
                      number(each["sent_bytes"]), f"x {each['runs']}", number(sent)))  # fmt: skip
-    phases = sum(each["phases"] * each["runs"] for each in collectives(program))
-    rows.append(("total", "", "", "", "", number(phases), "", "", number(total)))
+    rounds = sum(each["rounds"] * each["runs"] for each in collectives(program))
+    rows.append(("total", "", "", "", "", number(rounds), "", "", number(total)))
     return table(rows, right=(4, 5, 6, 7, 8)) if program.exchanges else []
 
 

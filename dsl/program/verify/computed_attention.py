@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...model import ir as m
+from ...targets.lanes import LANES
 from .. import ir as p
 from ..ir.spec_access import Wrong
-from ..layout.lanes import LANES
 from .computed import Computed
 from .computed_collectives import several
 from .held import Held, complete, words

@@ -9,9 +9,9 @@ from ...collectives.kinds import UNSAID
 from ...collectives.reduce_scatter import REDUCE_SCATTER
 from ...collectives.scatter_gather import SCATTER_GATHER
 from ...model import ir as m
+from ...targets.lanes import LANES, padded
 from .. import ir as p
 from ..ir.spec_access import Wrong
-from ..layout.lanes import LANES, padded
 from .computed import Computed
 from .held import Content, Cut, Held, Region, words
 from .terms import Term

@@ -24,7 +24,7 @@ class Flow:
 
     program: p.Program
     terms: Terms
-    statics: dict[tuple[int, str], float | tuple[float, ...]]
+    statics: dict[tuple[m.Static, str], float | tuple[float, ...]]
     rules: Mapping[str, Callable[[Flow, m.Call], Held]]
     place: str
     bound: dict[str, Held] = field(factory=dict, kw_only=True)
@@ -57,13 +57,13 @@ class Flow:
 
     def number(self, static: m.Static) -> float | tuple[float, ...]:
         """A number of the model, or, where they differ, those of the layers that run the place."""
-        found = self.statics.get((id(static), self.place))
+        found = self.statics.get((static, self.place))
         if found is None:
             instance = self.program.instance
             found = instance.number(static) if not static.depends else self._own(instance.by_layer(static))
             if isinstance(found, tuple) and len(set(found)) == 1:
                 found = found[0]
-            self.statics[id(static), self.place] = found
+            self.statics[static, self.place] = found
         return found
 
     def _own(self, values: tuple[float, ...]) -> tuple[float, ...]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...diagnostics import Diagnostic, Label
-from ...model.facts import STEP
 from ...source import Span
 from .. import ir as p
+from ..ir.op_labels import copy_span, span
 from ..ir.walk import walk
 from .paths import Event, Fault
 
@@ -60,57 +60,13 @@ def span_of(program: p.Program, op: p.Op | None, place: str, slot: object = None
 
 
 def _span(program: p.Program, op: p.Op | None, place: str, slot: object) -> Span | None:
-    match op:
-        case p.Start() | p.Wait():
-            return _ring(program, op.ring, place)
-        case p.Dot():
-            return program.products[op.product].span
-        case p.CopyStart() | p.CopyWait() | p.StoreStart() | p.StoreWait():
-            return _copy(program, op.copy)
-        case p.StartTiles():
-            return _cache(program, op.ring)
-        case p.Attend() | p.RopeTables():
-            return op.call.span
-        case p.Compute() | p.Put():
-            return op.span
-        case p.Route() | p.Fetch() | p.Experts() | p.ExpertDot():
-            return program.banks[op.bank].span
-        case p.Lookup():
-            return op.index.span
-        case p.Send() | p.Receive():
-            return program.exchanges[op.exchange].span
-        case p.Argmax() if op.exchange is not None:
-            return program.exchanges[op.exchange].span
+    found = None if op is None else span(op, place, program)
+    if found is not None:
+        return found
     if isinstance(slot, str) and slot in program.products:
         return program.products[slot].span
     if isinstance(slot, str) and slot in program.copies:
-        return _copy(program, slot)
+        return copy_span(program.copies[slot], program)
     if isinstance(slot, str) and slot in program.buffers:
         return program.buffers[slot].span
     return program.schedule.span
-
-
-def _ring(program: p.Program, ring: str, place: str) -> Span | None:
-    """Its line in the schedule, or the place's first product that passes through it."""
-    said = program.rings[ring].span if ring in program.rings else None
-    own = [made.span for made in program.products.values() if made.ring == ring]
-    mine = [made.span for made in program.products.values() if made.ring == ring and made.place == place]
-    return said or next(iter((*mine, *own)), None)
-
-
-def _copy(program: p.Program, name: str) -> Span | None:
-    """The line that prefetches it, or what declares it."""
-    copy = program.copies[name]
-    kind = program.arrays[name].kind if name in program.arrays else "entry"
-    said = next((x.span for x in program.schedule.prefetches
-                 if x.kind == kind and (kind == "vectors" or x.what == copy.part)), None)  # fmt: skip
-    declared = program.buffers[copy.buffer].span
-    model = program.instance.model
-    part = program.phase_of(STEP).step.span if copy.part is None else model.parts[copy.part].span
-    return said or declared or part
-
-
-def _cache(program: p.Program, ring: str) -> Span | None:
-    cache = program.caches[ring]
-    said = next((x.span for x in program.schedule.prefetches if x.kind == "cache" and x.what == cache.part), None)
-    return said or program.buffers[cache.buffers[0]].span or program.instance.model.parts[cache.part].span

@@ -6,8 +6,8 @@ import argparse
 
 import pytest
 
-from mks.backends.commands.find import CannotOpen
 from mks.backends.commands.run_command import command_parser, guarded
+from mks.backends.opening.cannot_open import CannotOpen
 from mks.models.text.files import UnreadableFile
 from mks.server.engine.sequence import NotFinite
 from mks.server.http.errors import ApiError

@@ -9,10 +9,10 @@ import pytest
 from helpers import megakernels as public
 
 from mks.backends.timeline.actions import Collect, Post
-from mks.backends.timeline.links import phase_seconds
+from mks.backends.timeline.links import round_seconds
 from mks.backends.timeline.simulate import simulate
 from mks.backends.timeline.text import sources
-from mks.dsl.collectives.collective import Phase
+from mks.dsl.collectives.collective import Round
 from mks.dsl.targets.targets import targets
 
 TPU = targets["tpu7x"]
@@ -40,15 +40,15 @@ def ring(loads: int, bits: int, wide: int = 0) -> float:
     return simulate(public.ring_only(TPU, loads * times, bits, wide * times), TPU).step * 1e6 / times
 
 
-def reduced(rows: int, width: int, size: int, phases: int = 2) -> float:
-    """Scatter and gather over eight cores, microseconds; a gather alone is one phase of it."""
-    return phases * phase_seconds(Phase(7, rows * width // 8 * size), (2, 2, 1), TPU) * 1e6
+def reduced(rows: int, width: int, size: int, rounds: int = 2) -> float:
+    """Scatter and gather over eight cores, microseconds; a gather alone is one round of it."""
+    return rounds * round_seconds(Round(7, rows * width // 8 * size), (2, 2, 1), TPU) * 1e6
 
 
 def by_levels() -> float:
     """[64, 4096] in bf16 over siblings, then chips, and back."""
-    siblings = phase_seconds(Phase(1, 64 * 4096, True), (2, 2, 1), TPU)
-    return 2 * (siblings + phase_seconds(Phase(3, 64 * 1024), (2, 2, 1), TPU)) * 1e6
+    siblings = round_seconds(Round(1, 64 * 4096, True), (2, 2, 1), TPU)
+    return 2 * (siblings + round_seconds(Round(3, 64 * 1024), (2, 2, 1), TPU)) * 1e6
 
 
 def muse(codes: str, rows: int) -> float:
@@ -127,7 +127,7 @@ def test_steps_of_muse_spark(codes: str, rows: int, measured: float) -> None:
 
 @pytest.mark.parametrize("rows", KIMI)
 def test_steps_of_kimi_k3(rows: int) -> None:
-    """A pool that attention and experts share, seven or eight phases a layer over 32 cores."""
+    """A pool that attention and experts share, seven or eight rounds a layer over 32 cores."""
     assert kimi(rows) == pytest.approx(KIMI[rows], rel=0.1)
 
 

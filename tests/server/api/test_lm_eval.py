@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from helpers import children
 
-from mks.backends.commands.load import open_model
+from mks.backends.opening.load import open_model
 from mks.models.demo import default_checkpoint
 from mks.server.api.build import build_service
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from mks.backends.commands.find import CannotOpen
-from mks.backends.commands.load import Opened
+from mks.backends.opening.cannot_open import CannotOpen
+from mks.backends.opening.load import Opened
 from mks.dsl.commands.cli import main
 from mks.dsl.diagnostics import Diagnostic, MksError
 from mks.models.text.files import TextFiles

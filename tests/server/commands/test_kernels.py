@@ -17,7 +17,7 @@ from helpers.cases import DATA
 from helpers.definitions import text
 from helpers.schedules import ONE, kimi
 
-from mks.backends.commands.load import open_model
+from mks.backends.opening.load import open_model
 from mks.dsl.commands.cli import main
 
 from ..conftest import CHAT_TINY

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from attrs import evolve, frozen
 
-from mks.backends.commands.find import CannotOpen
+from mks.backends.opening.cannot_open import CannotOpen
 from mks.models.text.files import TextFiles
 from mks.server.api.build import build_service, check_decoder, check_template
 
@@ -37,7 +37,7 @@ from fake import FakeDecoder
 from mks.server.commands import serve
 from mks.server.commands.entry import serve as command
 from mks.models.text.files import read_text_files
-from mks.backends.commands.load import Opened
+from mks.backends.opening.load import Opened
 
 def opened(model, **options):
     def decoder(rows, context, ahead):

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from helpers.definitions import FOLDER
 
-from mks.backends.commands.find import CannotOpen, find_model, find_schedule
-from mks.backends.commands.load import open_model
+from mks.backends.opening.cannot_open import CannotOpen
+from mks.backends.opening.find import find_model, find_schedule
+from mks.backends.opening.load import open_model
 from mks.dsl.commands.cli import main
 from mks.dsl.diagnostics import MksError
 from mks.server.api.build import build_service

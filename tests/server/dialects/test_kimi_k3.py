@@ -12,7 +12,7 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mks.backends.commands.load import Opened
+from mks.backends.opening.load import Opened
 from mks.server.api.reader import Reader
 from mks.server.commands.run import _encode
 from mks.server.dialects.channels import Message, fold

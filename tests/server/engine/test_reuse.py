@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mks.backends.commands.load import open_model
+from mks.backends.opening.load import open_model
 from mks.server.api.build import build_service
 
 from ..conftest import Running, running

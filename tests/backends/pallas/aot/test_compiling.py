@@ -203,14 +203,14 @@ def _unaligned(op, core):
 ])  # fmt: skip
 def test_failures_name_the_statement(monkeypatch, fault, code, said, whose):
     """Of an emitter, of lowering, of the compiler: the file, the line, the part, and whose fault it is."""
-    made, evaluate = small(), emitter._EMIT[p.Compute]
+    made, evaluate = small(), emitter.EMIT[p.Compute]
 
     def emit(op, core):
         evaluate(op, core)
         if op.outputs[0] == "mlp.x":
             fault(op, core)
 
-    monkeypatch.setitem(emitter._EMIT, p.Compute, emit)
+    monkeypatch.setitem(emitter.EMIT, p.Compute, emit)
     with pytest.raises(MksError) as caught:
         compile_step(made)
 

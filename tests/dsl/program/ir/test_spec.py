@@ -10,6 +10,8 @@ import attrs
 from mks.dsl.model import ops as registry
 from mks.dsl.program import ir as p
 from mks.dsl.program import lower as lowering
+from mks.dsl.program.ir import lowered_ops
+from mks.dsl.program.ir.op_labels import LABELS
 from mks.dsl.program.ir.spec import OPS
 from mks.dsl.program.ir.spec_resources import RESOURCES
 from mks.dsl.program.verify.computed_ops import MAKES
@@ -23,10 +25,11 @@ BESIDE = {"schedule", "instance", "shares", "of", "phases"}
 
 
 def test_every_op_has_a_row() -> None:
-    """What it touches, and what it makes of that."""
+    """What it touches, what it is about, and what it makes of what it reads."""
     ops = set(p.Op.__value__.__args__)
 
     assert set(OPS) == ops
+    assert set(LABELS) == ops
     assert set(MAKES) == ops - HOLD
 
 
@@ -43,4 +46,6 @@ def test_every_op_of_expressions_has_a_meaning() -> None:
         made.update(f"view_{name}" for name in re.findall(r'(?:_part|[^\w]view)\("(\w+)"', path.read_text("utf-8")))
     assert {"over_root_mean", "view_by_head", "view_keys_values"} <= made
 
-    assert {name for name in made if registry.find(name) is None} - {"side_by_side"} <= set(MEANING)
+    assert {name for name in made if registry.find(name) is None} == set(lowered_ops.table)
+    # Values side by side are regions of a buffer, which `computed_ops` follows.
+    assert set(lowered_ops.table) - {"side_by_side"} == set(MEANING) - set(registry.table)

@@ -3,7 +3,7 @@
 import pytest
 from helpers.small import Case, program
 
-from mks.dsl.collectives.collective import BufferNeed, CollectivePlan, Exchanged, Phase, Wire
+from mks.dsl.collectives.collective import BufferNeed, CollectivePlan, Exchanged, Round, Wire
 from mks.dsl.collectives.kinds import table
 from mks.dsl.diagnostics import MksError
 from mks.dsl.program.ir import Program
@@ -16,7 +16,7 @@ def plan(kind: str, cores: int, rows: int, width: int, wire: str, beside: int = 
 
 
 def test_direct() -> None:
-    """One slot a core and parity; all is sent to all in one phase."""
+    """One slot a core and parity; all is sent to all in one round."""
     found = plan("direct", 8, 1, 5120, "f32")
 
     assert found.buffers == (BufferNeed("slots", (2, 8, 1, 5120), "f32"),)
@@ -24,7 +24,7 @@ def test_direct() -> None:
 
 
 def test_scatter_gather() -> None:
-    """Two phases of an eighth each; chunks are whole lanes."""
+    """Two rounds of an eighth each; chunks are whole lanes."""
     found = plan("scatter_gather", 8, 3, 5000, "bf16")
 
     assert {need.shape[-2:] for need in found.buffers} == {(3, 640)}
@@ -33,7 +33,7 @@ def test_scatter_gather() -> None:
 
 
 def test_scatter() -> None:
-    """One phase; each core's chunk, and what comes to every core after it."""
+    """One round; each core's chunk, and what comes to every core after it."""
     found = plan("reduce_scatter", 32, 8, 7168 + 128, "bf16", 128)
 
     assert [need.shape for need in found.buffers] == [(32, 8, 256 + 128), (2, 32, 8, 256 + 128)]
@@ -48,7 +48,7 @@ def test_two_level() -> None:
     found = plan("two_level", 8, 1, 5120, "bf16")
 
     half = 2560 * 2
-    assert found.phases == (Phase(1, half, True), Phase(3, half), Phase(1, half, True))
+    assert found.rounds == (Round(1, half, True), Round(3, half), Round(1, half, True))
     assert (found.serial, found.sent) == (3, 5 * half)
     assert plan("two_level", 2, 1, 5120, "bf16").serial == 2
 

@@ -34,8 +34,8 @@ def test_each_core_completes_its_columns() -> None:
     program = kimi()
     first, second = (collective(program, program.exchanges[name]) for name in ("moe.x", "moe.x columns"))
 
-    assert [phase.message for phase in first.phases] == [8 * (256 + 128) * 2]
-    assert [phase.message for phase in second.phases] == [8 * 256 * 2]
+    assert [phase.message for phase in first.rounds] == [8 * (256 + 128) * 2]
+    assert [phase.message for phase in second.rounds] == [8 * 256 * 2]
 
 
 @pytest.mark.parametrize("by", ["direct", "two_level"])

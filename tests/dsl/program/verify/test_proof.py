@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 from attrs import evolve
 from helpers.definitions import FOLDER, NAMES
-from helpers.mutants import mutants, placed, replaced, with_body
+from helpers.mutants import mutants, placed
+from helpers.rewrite import replaced, with_body
 from helpers.simulate import outcome
 from helpers.small import CASES, Case, program
 from helpers.wrong import wrong

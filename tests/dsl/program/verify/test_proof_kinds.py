@@ -9,7 +9,8 @@ from attrs import evolve, frozen
 from helpers.definitions import FOLDER
 from helpers.drawing import draw
 from helpers.kinds import KINDS, Mutants, stale_read
-from helpers.mutants import placed, replaced, with_body
+from helpers.mutants import placed
+from helpers.rewrite import replaced, with_body
 from helpers.small import CASES, program
 
 from mks.dsl.frontend import load_definition

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers.definitions import text
 
-from mks.backends.commands.find import find_model
+from mks.backends.opening.find import find_model
 from mks.dsl.commands.cli import main
 from mks.dsl.diagnostics import MksError
 

@@ -16,14 +16,11 @@ from ...dsl.text import syntax as s
 from ...models.checkpoint.load import load
 from ...models.demo import default_checkpoint
 from ...models.library import find_definition
-from .terminal import loading
+from .cannot_open import CannotOpen
+from .progress import Loading, silent
 
 if TYPE_CHECKING:
     from ...models.checkpoint.binding import Binding
-
-
-class CannotOpen(Exception):
-    """A model cannot be opened as it was asked for; the text says why, for people."""
 
 
 def find_model(name: str, *, scheduled: bool = True) -> tuple[Definition, Model, list[Diagnostic]]:
@@ -84,8 +81,8 @@ def main_model(definition: Definition, name: str) -> Model:
     return main
 
 
-def checkpoint_place(model: str, given: Path | None, diagnostics: list[Diagnostic]) -> Path:
-    """The checkpoint that is named, or the model's own, converted if need be; warnings go to `found`."""
+def checkpoint_place(model: str, given: Path | None, diagnostics: list[Diagnostic], loading: Loading = silent) -> Path:
+    """The checkpoint that is named, or the model's own, converted if need be; warnings go to `diagnostics`."""
     if given is not None:
         return given.expanduser()
     with loading(f"Converting the checkpoint of {model}") as progress:
@@ -110,7 +107,7 @@ def bind(
     model: Model, path: Path, diagnostics: list[Diagnostic], *, adopt: bool, sizes: Mapping[str, int | float] | None,
     dtype: str,
 ) -> Binding:  # fmt: skip
-    """A checkpoint that fits the model; warnings go to `found`. Raises `MksError` with all that is wrong.
+    """A checkpoint that fits the model; warnings go to `diagnostics`. Raises `MksError` with all that is wrong.
 
     `adopt` takes the sizes from its config; `dtype` is the working type, or `auto`.
     """

@@ -17,10 +17,10 @@ from helpers import children
 from jax.sharding import Mesh
 
 from mks.backends.commands import compile as compiling
-from mks.backends.commands.artifact import EXECUTABLE, MANIFEST, identity
-from mks.backends.commands.compiled import Compiled
-from mks.backends.commands.compiled_folder import open_compiled
-from mks.backends.commands.load import Opened, open_model
+from mks.backends.opening.artifact import EXECUTABLE, MANIFEST, identity
+from mks.backends.opening.compiled import Compiled
+from mks.backends.opening.compiled_folder import open_compiled
+from mks.backends.opening.load import Opened, open_model
 from mks.backends.pallas.runtime.executable import load_step
 from mks.dsl.commands.cli import main
 from mks.dsl.diagnostics import MksError

@@ -1,4 +1,4 @@
-"""From what the command line names to a decoder and the checkpoint's text files."""
+"""From what is named to a decoder and the checkpoint's text files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from ...dsl.model.instantiate import look_up
 from ...models.library import find_definition
 from ...models.packing.manifest import self_contained
 from ...models.text.files import TextFiles, read_text_files
+from .cannot_open import CannotOpen
 from .compiled import Compiled, Served, first_difference
 from .compiled_folder import Steps, open_compiled
-from .find import CannotOpen, bind, checkpoint_place, find_model, find_schedule, text_place
+from .find import bind, checkpoint_place, find_model, find_schedule, text_place
 from .load_pallas import NoDevices, from_checkpoint, from_packed, kernels
-from .terminal import Progress, loading
+from .progress import Loading, Progress, silent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # Where configurations say how long a sequence may be.
 _LONGEST = ("max_position_embeddings", "text_config.max_position_embeddings", "model_max_length")
+
+DEFAULT_CONTEXT = 4096
 
 # Prompts are read in passes of one size, whose results do not depend on where a conversation was cut: what an earlier
 # request left can be built upon. Small enough for short messages, and large enough that weights are read seldom.
@@ -50,6 +53,20 @@ class Opened:
     warnings: tuple[Diagnostic, ...] = ()
     compiled: Compiled | None = field(default=None, repr=False)
 
+    def room(self, rows: int | None, context: int | None) -> tuple[int, int]:
+        """Rows and context, as asked for; by default a row, and no more positions than most need.
+
+        Where steps are compiled, these are theirs: raises `MksError` where others are asked for. Raises `CannotOpen`
+        where the context is longer than the model's.
+        """
+        if self.compiled is not None:
+            rows, context = self.compiled.check(rows, context)
+        else:
+            rows, context = rows or 1, context or min(self.longest or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+        if self.longest is not None and context > self.longest:
+            raise CannotOpen(f"a context of {context} is asked for, but the model's context is {self.longest}")
+        return rows, context
+
 
 def open_model(
     model: str | None,
@@ -62,6 +79,8 @@ def open_model(
     dtype: str | None = None,
     packed: Path | None = None,
     compiled: Path | None = None,
+    tokens_per_row: int = 1,
+    loading: Loading = silent,
 ) -> Opened:
     """Find a definition (a shipped one's name or a path) and its checkpoint, and see that they fit.
 
@@ -70,8 +89,11 @@ def open_model(
     `backend` is `reference`, or `pallas`, for kernels by the model's only schedule or the one named.
     `dtype` is the working type: `f32`, `bf16`, or `auto`, the narrowest that the checkpoint allows; by default what was
     packed or compiled, else `f32`.
+    `tokens_per_row` are what a step takes of a row, one where kernels do. `loading` is told what takes long.
     Raises `CannotOpen`, `UnreadableFile`, or `MksError` with all that is wrong.
     """
+    if tokens_per_row != 1 and backend == "pallas":
+        raise CannotOpen(f"kernels take one token of a row in a step, not {tokens_per_row}")
     from ...models.packing.packed import is_packed
 
     steps = None if compiled is None else open_compiled(compiled.expanduser())
@@ -82,8 +104,9 @@ def open_model(
         model, packed = None, named
     if packed is not None:
         others = bool(checkpoint or sizes_from_config or sizes or schedule)
-        return _open_packed(packed.expanduser(), model, backend, dtype, others, steps)
-    assert model is not None, "neither a model nor a packed one"
+        return _open_packed(packed.expanduser(), model, backend, dtype, others, steps, loading)
+    if model is None:
+        raise CannotOpen("name a model, or a folder of packed ones")
     if schedule is not None and backend != "pallas":
         raise CannotOpen("--schedule says how kernels move weights; it goes with --backend pallas")
     definition, chosen, found = find_model(model, scheduled=backend == "pallas")
@@ -91,22 +114,24 @@ def open_model(
     schedule = schedule or (steps.said["schedule"] if steps else None)
     dtype = dtype or (steps.said["dtype"] if steps else "f32")
     planned = None if backend != "pallas" else find_schedule(definition, chosen, schedule)
-    place = checkpoint_place(model, checkpoint, found)
+    place = checkpoint_place(model, checkpoint, found, loading)
     binding = bind(chosen, place, found, adopt=sizes_from_config, sizes=sizes, dtype=dtype)
     files, longest = read_text_files(text_place(place)), _longest(binding.checkpoint.config or {})
     if planned is None:
-        return Opened(chosen.name, files, longest, partial(_reference, binding, chosen.name), tuple(found))
+        decoder = partial(_reference, binding, chosen.name, loading, tokens_per_row)
+        return Opened(chosen.name, files, longest, decoder, tuple(found))
     text = definition.file.source
     served = Served(
         self_contained(text), model, binding.instance, planned, from_checkpoint(binding),
         place if sizes_from_config else None,
     )  # fmt: skip
-    return _by_kernels(served, steps, files, longest, tuple(found))
+    return _by_kernels(served, steps, files, longest, loading, tuple(found))
 
 
 def _open_packed(
-    folder: Path, model: str | None, backend: str, dtype: str | None, others: bool, steps: Steps | None
-) -> Opened:
+    folder: Path, model: str | None, backend: str, dtype: str | None, others: bool, steps: Steps | None,
+    loading: Loading,
+) -> Opened:  # fmt: skip
     """What `mks pack` wrote, which is one model at its sizes, for the kernels of one schedule."""
     from ...models.packing.packed import open_packed
 
@@ -124,7 +149,7 @@ def _open_packed(
         packed.manifest["definition"], model or packed.manifest["name"], packed.instance, packed.schedule,
         from_packed(packed), folder,
     )  # fmt: skip
-    return _by_kernels(served, steps, files, _longest(files.config))
+    return _by_kernels(served, steps, files, _longest(files.config), loading)
 
 
 def _check_packed_from(model: str, folder: Path, packed: str) -> None:
@@ -146,18 +171,21 @@ def _longest(config: Mapping[str, Any]) -> int | None:
 
 
 def _by_kernels(
-    served: Served, steps: Steps | None, files: TextFiles, longest: int | None, warnings: tuple[Diagnostic, ...] = ()
-) -> Opened:
+    served: Served, steps: Steps | None, files: TextFiles, longest: int | None, loading: Loading,
+    warnings: tuple[Diagnostic, ...] = (),
+) -> Opened:  # fmt: skip
     compiled = None if steps is None else Compiled(steps, served)
     executable = None if compiled is None else compiled.executable
     try:
-        decoder = kernels(served.instance, served.schedule, served.source, SERVING_SPAN, executable)
+        decoder = kernels(served.instance, served.schedule, served.source, SERVING_SPAN, loading, executable)
     except NoDevices as e:
         raise CannotOpen(str(e)) from e
     return Opened(served.instance.model.name, files, longest, decoder, warnings, compiled)
 
 
-def _reference(binding: Binding, name: str, rows: int, context: int, ahead: bool) -> Decoder:
+def _reference(
+    binding: Binding, name: str, loading: Loading, tokens_per_row: int, rows: int, context: int, ahead: bool
+) -> Decoder:
     # JAX takes a while to import, and what is wrong with a checkpoint is said before.
     from ..reference.compilation import keep_compiled
     from ..reference.decoder import ReferenceDecoder
@@ -168,8 +196,9 @@ def _reference(binding: Binding, name: str, rows: int, context: int, ahead: bool
         span = SERVING_SPAN if ahead else None
         try:
             decoder = ReferenceDecoder(
-                binding.instance, values(binding, progress), rows=rows, context=context, same=same, span=span
-            )
+                binding.instance, values(binding, progress), rows=rows, context=context, same=same, span=span,
+                tokens_per_row=tokens_per_row,
+            )  # fmt: skip
         except (MemoryError, RuntimeError) as e:
             if isinstance(e, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(e):
                 raise

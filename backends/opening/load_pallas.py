@@ -16,7 +16,7 @@ from ...dsl.diagnostics import MksError, Sink
 from ...dsl.program.lower.lower import lower
 from ...dsl.schedule.fits import check_shares
 from ...dsl.schedule.ir import Schedule
-from .terminal import Progress, loading
+from .progress import Loading, Progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,8 +57,9 @@ def sized(schedule: Schedule, instance: Instance, rows: int, context: int) -> Sc
 
 
 def kernels(
-    instance: Instance, schedule: Schedule, source: Source, span: int, steps: Callable[[int], Path] | None = None
-) -> Callable[[int, int, bool], Decoder]:
+    instance: Instance, schedule: Schedule, source: Source, span: int, loading: Loading,
+    steps: Callable[[int], Path] | None = None,
+) -> Callable[[int, int, bool], Decoder]:  # fmt: skip
     """What makes a decoder of `rows`, `context` and `ahead`; with `ahead` prompts are read in passes of `span` tokens.
 
     Raises at once `MksError` where kernels cannot do what the definition says, and `NoDevices`. With `steps`, which
