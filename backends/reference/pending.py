@@ -29,34 +29,50 @@ def _row(logits: jax.Array, row: jax.Array) -> jax.Array:
     return lax.dynamic_index_in_dim(logits, row, keepdims=False)
 
 
+def on_host(array: jax.Array) -> bool:
+    """Whether the device's memory is the host's: then nothing needs to cross, and numpy is quicker than XLA."""
+    return all(device.platform == "cpu" for device in array.devices())
+
+
 @define
 class _Fetched:
-    """Implements `dsl.decoder.PendingStep`: `ids`, `finite` and `logits` by row are arrays that are being made.
+    """Implements `dsl.decoder.PendingStep`: what is fetched are arrays of rows `first ..` of `rows`, still being made.
 
-    They are of rows `first ..` of `rows`; `counts` says how many tokens each row was given.
+    `counts` are how many tokens each row was given, `asked` the rows whose logits are wanted: in `whole`, which has
+    those of all of the step's rows, or one by one in `each`. The likeliest `ids`, and whether logits are `finite`, are
+    found in `whole` where they are not given.
     """
 
     rows: int
     first: int
     counts: Sequence[int]
-    ids: jax.Array
-    finite: jax.Array
-    logits: dict[int, jax.Array]
-    every: jax.Array | None
+    asked: Sequence[int]
+    ids: jax.Array | None
+    finite: jax.Array | None
+    each: dict[int, jax.Array]
+    whole: jax.Array | None
     result: StepResult | None = None
 
     def wait(self) -> StepResult:
         """What the step gives."""
         if self.result is None:
-            logits = {row: np.asarray(array) for row, array in self.logits.items()}
-            if self.every is not None:
-                logits |= {self.first + i: array for i, array in enumerate(np.asarray(self.every))}
-            logits = {row: array[: self.counts[row]] for row, array in logits.items() if self.counts[row]}
-            self.result = StepResult(self._of_all(self.ids), self._of_all(self.finite), logits)
+            self.result = self._result()
         return self.result
 
-    def _of_all(self, values: jax.Array) -> Array:
-        found = np.asarray(values)
+    def _result(self) -> StepResult:
+        ids, finite = (None if array is None else np.asarray(array) for array in (self.ids, self.finite))
+        logits = {row: np.asarray(array) for row, array in self.each.items()}
+        if self.whole is not None:
+            whole = np.asarray(self.whole)
+            logits = {row: whole[row - self.first] for row in self.asked}
+            ids = whole.argmax(axis=-1).astype(np.int32) if ids is None else ids
+            finite = np.isfinite(whole.max(axis=-1)) if finite is None else finite
+        assert ids is not None
+        assert finite is not None
+        logits = {row: array[: self.counts[row]] for row, array in logits.items()}
+        return StepResult(self._of_all(ids), self._of_all(finite), logits)
+
+    def _of_all(self, found: Array) -> Array:
         if len(found) == self.rows:
             return found
         whole = np.zeros((self.rows, *found.shape[1:]), found.dtype)
@@ -71,19 +87,22 @@ def fetch(rows: int, first: int, counts: Array, logits: jax.Array, asked: Collec
     `counts` `[rows]` are how many tokens each row was given, `asked` the rows whose logits come to the host; `ids` are
     the likeliest ones `[width, tokens]`, where the step itself has found them.
     """
+    wanted, given = sorted(row for row in set(asked) if counts[row]), counts.tolist()
+    if on_host(logits):
+        return _Fetched(rows, first, given, wanted, ids, None, {}, logits)
     best, finite = likeliest(logits)
-    wanted = sorted(row for row in set(asked) if counts[row])
     # One copy of all is sooner made than a copy of each.
-    every = logits if len(wanted) == len(logits) else None
-    each = {} if every is not None else {row: _row(logits, np.int32(row - first)) for row in wanted}
-    found = _Fetched(rows, first, counts.tolist(), best if ids is None else ids, finite, each, every)
-    for array in (found.ids, found.finite, *each.values(), *(() if every is None else (every,))):
-        array.copy_to_host_async()
+    whole = logits if len(wanted) == len(logits) else None
+    each = {} if whole is not None else {row: _row(logits, np.int32(row - first)) for row in wanted}
+    found = _Fetched(rows, first, given, wanted, best if ids is None else ids, finite, each, whole)
+    for array in (found.ids, found.finite, *each.values(), whole):
+        if array is not None:
+            array.copy_to_host_async()
     return found
 
 
 def compile_fetch(logits: jax.Array) -> None:
     """Compile all that `fetch` can need for logits of this shape."""
-    likeliest(logits)
-    if len(logits) > 1:
+    if not on_host(logits):
+        likeliest(logits)
         _row(logits, np.int32(0))

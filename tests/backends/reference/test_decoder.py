@@ -12,10 +12,9 @@ from helpers.oracles import DATA, answers, loaded, read
 from helpers.stepping import decode
 from helpers.tiers import thorough_but
 
-from mks.backends.reference import ReferenceDecoder
+from mks.backends.reference import ReferenceDecoder, pending
 from mks.backends.reference.compilation import compiled
 from mks.backends.reference.passes import passes as cheapest
-from mks.backends.reference.pending import fetch
 from mks.dsl.decoder import Decoder
 
 FAMILIES = ("qwen3_tiny", "qwen38_tiny", "kimi_k3_tiny")
@@ -139,6 +138,13 @@ def test_missing_weight():
         ReferenceDecoder(model.instance, [], rows=1, context=16)
 
 
+@pytest.fixture(params=["host", "device"])
+def memory(request, monkeypatch):
+    """Steps whose results are the host's already, and such as have to cross, as from a TPU."""
+    monkeypatch.setattr(pending, "on_host", lambda array: request.param == "host")
+
+
+@pytest.mark.usefixtures("memory")
 def test_ids_without_logits():
     """The likeliest id of a row comes without its logits, the lowest of equal ones; numbers that are none are said."""
     logits = np.zeros((5, 1, 12), np.float32)
@@ -148,7 +154,11 @@ def test_ids_without_logits():
     logits[3] = -np.inf
     logits[4] = -1
     logits[4, 0, :3] = (-np.inf, -0.0, 0.0)
-    found = fetch(8, 2, np.array([0, 0, 1, 1, 1, 1, 1, 0]), jnp.asarray(logits), (2, 4, 7)).wait()
+    counts = np.array([0, 0, 1, 1, 1, 1, 1, 0])
+    every = pending.fetch(8, 2, counts, jnp.asarray(logits), range(8)).wait()
+    found = pending.fetch(8, 2, counts, jnp.asarray(logits), (2, 4, 7)).wait()
+    assert every.logits.keys() == {2, 3, 4, 5, 6}
+    np.testing.assert_array_equal(every.logits[6], logits[4])
 
     assert [int(found.ids[row, 0]) for row in (2, 6)] == [3, 1]
     assert found.finite[2:7, 0].tolist() == [True, False, False, False, True]
@@ -157,6 +167,7 @@ def test_ids_without_logits():
 
 
 @pytest.mark.parametrize("name", thorough_but(("qwen3_tiny", "qwen38_tiny"), FAMILIES))
+@pytest.mark.usefixtures("memory")
 def test_several_tokens_a_row(name):
     """A row's bits do not depend on how many tokens it is given at a time, nor on those that were taken back."""
     decoder = serving(name, rows=3, context=48, chunk=8, tokens_per_row=4)

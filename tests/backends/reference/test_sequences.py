@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from mks.backends.reference.keeping import KeptRow
-from mks.backends.reference.sequences import Sequences, kept_row
+from mks.backends.reference.sequences import Sequences, kept_row, lost
 
 type Made = list[tuple[list[int], int, int]]
 
@@ -118,3 +120,16 @@ def test_a_part_of_what_was_saved() -> None:
     for length, cuts in ((3, False), (0, True), (9, True)):
         with pytest.raises(ValueError, match=f"cannot restore {length} tokens of 8"):
             kept_row(saved, length, cuts)
+
+
+def test_states_of_a_call_that_failed() -> None:
+    """Those that were given away, and those that a call would have made, which failed after it was begun."""
+
+    def fails(array: Any) -> Any:
+        raise RuntimeError("the chip is on fire")
+
+    whole, given = jnp.zeros(2), jnp.zeros(2)
+    assert not lost({"a": whole, "b": given})
+    given.delete()
+    assert lost({"a": whole, "b": given})
+    assert lost({"a": whole, "b": jax.jit(lambda array: jax.pure_callback(fails, array, array))(whole)})
