@@ -93,10 +93,10 @@ class Compiled:
         rows, context = rows or step.rows, context or step.context
         ours = {"definition": self.served.definition, **identity(self.served.program(rows, context))}
         folder, helps = self.bundle.folder, self._helps(rows, context)
-        differences = [*self._differences(step, ours), *_of_versions(step.said["versions"], versions())]
+        differences = [*self._differences(step, ours), *_of_versions(step.manifest["versions"], versions())]
         diagnostics = [Diagnostic("E508", f"`{folder}` was compiled {how}", None, (), notes, helps)
                  for how, notes in differences]  # fmt: skip
-        diagnostics += unfit_host(str(folder), step.said, attached() if devices is None else devices)
+        diagnostics += unfit_host(str(folder), step.manifest, attached() if devices is None else devices)
         if diagnostics:
             raise MksError(diagnostics)
         return rows, context
@@ -113,7 +113,7 @@ class Compiled:
         return next(step.folder for step in self.bundle.steps if step.rows == rows) / EXECUTABLE
 
     def _differences(self, step: Step, ours: Mapping[str, Any]) -> Iterator[Difference]:
-        theirs = step.said
+        theirs = step.manifest
         alike = theirs["definition"] == ours["definition"]
         if not alike:
             yield (

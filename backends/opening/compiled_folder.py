@@ -25,17 +25,17 @@ class Step:
     """One compiled step's folder, and what its manifest says."""
 
     folder: Path
-    said: Mapping[str, Any] = field(repr=False)
+    manifest: Mapping[str, Any] = field(repr=False)
 
     @property
     def rows(self) -> int:
         """How many sequences it is for."""
-        return int(self.said["rows"])
+        return int(self.manifest["rows"])
 
     @property
     def context(self) -> int:
         """How many positions a sequence has."""
-        return int(self.said["context"])
+        return int(self.manifest["context"])
 
 
 @frozen
@@ -46,9 +46,9 @@ class Steps:
     steps: tuple[Step, ...]
 
     @property
-    def said(self) -> Mapping[str, Any]:
+    def manifest(self) -> Mapping[str, Any]:
         """What the first one's manifest says; `mks compile` writes them all of one definition and schedule."""
-        return self.steps[0].said
+        return self.steps[0].manifest
 
 
 def open_compiled(folder: Path) -> Steps:

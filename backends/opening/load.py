@@ -111,8 +111,8 @@ def open_model(
         raise CannotOpen("--schedule says how kernels move weights; it goes with --backend pallas")
     definition, chosen, found = find_model(model, scheduled=backend == "pallas")
     # What is not said is what was compiled.
-    schedule = schedule or (steps.said["schedule"] if steps else None)
-    dtype = dtype or (steps.said["dtype"] if steps else "f32")
+    schedule = schedule or (steps.manifest["schedule"] if steps else None)
+    dtype = dtype or (steps.manifest["dtype"] if steps else "f32")
     planned = None if backend != "pallas" else find_schedule(definition, chosen, schedule)
     place = checkpoint_place(model, checkpoint, found, loading)
     binding = bind(chosen, place, found, adopt=sizes_from_config, sizes=sizes, dtype=dtype)

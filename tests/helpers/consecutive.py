@@ -40,7 +40,7 @@ def errors(folder: str, tokens: int, kept: int, mode: str, tile: int, form: str)
     weights = {name: jnp.asarray(a) for name, a in operands.packed(program, operands.stored(binding), 0).items()}
     held = {name: jnp.zeros(a.shape, a.dtype) for name, a in call.states(program).items()}
     how = pltpu.InterpretParams(dma_execution_mode=mode, detect_races=True, uninitialized_memory="nan")
-    step = jax.jit(partial(call.step, program, call.Flavour(interpret=how)))
+    step = jax.jit(partial(call.step, program, call.BuildMode(interpret=how)))
     with np.load(DATA / folder / "oracle.npz") as oracle:
         ids, wanted = oracle["ids"].reshape(-1), oracle["logits"].reshape(-1, oracle["logits"].shape[-1])
     found, first, state = [], 0, 0

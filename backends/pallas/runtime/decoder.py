@@ -53,8 +53,8 @@ class PallasDecoder:
         self._mesh, self._interpreted = machine.mesh, machine.interpreted
         self._weights = placed(self.program, self._mesh, operand)
         self._as_read, whole = layouts(self.program, self._mesh), NamedSharding(self._mesh, P())
-        self._decode: Any = jitted(self.program, machine.flavour, self._mesh) if step is None else step
-        built = build(self.program, machine.flavour, self._mesh)
+        self._decode: Any = jitted(self.program, machine.build_mode, self._mesh) if step is None else step
+        built = build(self.program, machine.build_mode, self._mesh)
         self._several = jax.jit(
             partial(several, built, self.context), static_argnums=0, donate_argnums=6,
             out_shardings=(whole, self._as_read),

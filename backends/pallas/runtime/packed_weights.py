@@ -62,8 +62,8 @@ class PackedWeights(Weights):
         how = resharding.of_weight(self.program.shares, weight).padded()
         words = evolve(how, cuts=(how.cuts[0], None, None)).joined(table)
         count, width = self.program.instance.shape(weight.shape)
-        found = jnp.take(words, jnp.clip(i, 0, count - 1), axis=0, mode="clip")
-        return unpack.table(found, width, self._dtype(weight))
+        taken = jnp.take(words, jnp.clip(i, 0, count - 1), axis=0, mode="clip")
+        return unpack.table(taken, width, self._dtype(weight))
 
     def shares(self, name: str, slot: Index) -> jax.Array:
         """Each core's share of a matrix on a tape, `[cores, outputs, inputs]`, in its part's layer of that number."""

@@ -40,7 +40,7 @@ from jax.experimental.pallas import tpu as pltpu
 from mks.backends.pallas.emit import shard_map as sharded
 from mks.backends.pallas.runtime import device as machine
 from mks.backends.pallas.runtime import executable as loaded
-from mks.backends.pallas.emit.call import Flavour
+from mks.backends.pallas.emit.call import BuildMode
 from mks.dsl.commands.cli import main
 
 real = loaded.load_step
@@ -48,7 +48,7 @@ real = loaded.load_step
 def pretended(path, program, mesh):
     def loader(saved, devices):
         print(f"loaded {len(saved.program) > 1000} for {len(devices)}", file=sys.stderr)
-        return sharded.jitted(program, Flavour(interpret=pltpu.InterpretParams()), mesh)
+        return sharded.jitted(program, BuildMode(interpret=pltpu.InterpretParams()), mesh)
     return real(path, program, mesh, loader)
 
 machine.attached = lambda: tuple(jax.devices("cpu"))

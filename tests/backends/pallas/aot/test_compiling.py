@@ -22,7 +22,7 @@ from mks.backends.pallas.aot.measure import compile_step, copies
 from mks.backends.pallas.cycles.bundles import Bundles
 from mks.backends.pallas.cycles.counting import count_step
 from mks.backends.pallas.emit import emitter, scopes
-from mks.backends.pallas.emit.call import Flavour
+from mks.backends.pallas.emit.call import BuildMode
 from mks.backends.pallas.emit.scopes import place_of, trips
 from mks.backends.pallas.emit.shard_map import arguments, build
 from mks.backends.pallas.layout.tape import IDLE, starting, table
@@ -158,8 +158,8 @@ def small() -> p.Program:
 def test_a_step_without_donation_is_refused(monkeypatch):
     """States that are not given up are copied as a whole: that is an error of ours."""
 
-    def undonated(program, flavour, mesh):
-        return jax.jit(lambda *given: build(program, flavour, mesh)(*given))
+    def undonated(program, build_mode, mesh):
+        return jax.jit(lambda *given: build(program, build_mode, mesh)(*given))
 
     monkeypatch.setattr(compiling, "jitted", undonated)
     with pytest.raises(MksError) as caught:
@@ -174,9 +174,9 @@ def test_copies():
     """Moves of whole caches are told from those of what leaves anyway."""
     made = small()
     here, mesh = meshed(made.schedule)
-    flavour = Flavour(vmem=int(made.schedule.target.memory.vmem.value))
-    kept = compile_ahead(build(made, flavour, mesh), arguments(made, mesh), here, made.schedule.axes)
-    given = compile_ahead(build(made, flavour, mesh), arguments(made, mesh), here, made.schedule.axes, donate=(3,))
+    build_mode = BuildMode(vmem=int(made.schedule.target.memory.vmem.value))
+    kept = compile_ahead(build(made, build_mode, mesh), arguments(made, mesh), here, made.schedule.axes)
+    given = compile_ahead(build(made, build_mode, mesh), arguments(made, mesh), here, made.schedule.axes, donate=(3,))
 
     assert copies(made, kept.hlo)
     assert copies(made, given.hlo) == ()

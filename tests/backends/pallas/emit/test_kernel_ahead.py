@@ -23,7 +23,7 @@ pytest.importorskip("libtpu")
 from mks.backends.pallas.aot import hlo
 from mks.backends.pallas.aot.compiler import compile_ahead, meshed
 from mks.backends.pallas.aot.measure import compile_step, copies
-from mks.backends.pallas.emit.call import Flavour, operands, states
+from mks.backends.pallas.emit.call import BuildMode, operands, states
 from mks.backends.pallas.emit.shard_map import arguments, build, layouts
 from mks.backends.pallas.runtime.multi_step import several
 from mks.dsl.frontend import load_definition
@@ -140,7 +140,10 @@ def steps(made: Program, mesh: Mesh) -> tuple[Any, tuple[Any, ...]]:
     tokens, positions, weights, held = arguments(made, mesh)
     count, ends = (jax.ShapeDtypeStruct(shape, jnp.int32, sharding=everywhere) for shape in ((), (2,)))
     run = partial(
-        several, build(made, Flavour(vmem=int(made.schedule.target.memory.vmem.value)), mesh), made.schedule.context, 4
+        several,
+        build(made, BuildMode(vmem=int(made.schedule.target.memory.vmem.value)), mesh),
+        made.schedule.context,
+        4,
     )
     function = jax.jit(run, donate_argnums=5, out_shardings=(everywhere, lies),
                        in_shardings=(*[everywhere] * 4, {n: a.sharding for n, a in weights.items()}, lies))  # fmt: skip
