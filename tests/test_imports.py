@@ -14,7 +14,7 @@ ROOMS = ("grammar", "dsl", "models", "backends", "server")
 LATE = {"dsl": {"jax", "rich", "numpy"}, "models": {"jax"}}
 MOST = 23  # modules and folders in a folder
 LONGEST = 300  # lines of a module
-LONG: set[str] = set()
+LONG = {"dsl/program/ir/ops.py"}
 LONGEST_FUNCTION = 60
 LONG_FUNCTIONS = {"dsl/program/verify/copies.py copies_machine", "dsl/program/verify/rings.py ring_machine"}
 

@@ -69,52 +69,53 @@ def expert_sum(shape: tuple[int, ...]) -> float:
 def chosen_dot(bank: p.ExpertPool, number: int, program: p.Program, target: Target) -> float:
     """The same as kernels do it: an expert that a single row chose is multiplied for that one alone."""
     product = bank.layout.products[number]
-    every = expert_dot(product, program.rows, target)
-    if program.rows == 1 or program.instance.working == "f32" or product.codec.name != "mxfp4":
+    rows = program.rows_at(bank.part)
+    every = expert_dot(product, rows, target)
+    if rows == 1 or program.instance.working == "f32" or product.codec.name != "mxfp4":
         return every
     share = chosen_once(program, bank)
     return BRANCH + share * expert_dot(product, 1, target) + (1 - share) * every
 
 
-def compute(op: p.Compute | p.Put, program: p.Program, layer: int | None) -> float:
+def compute(op: p.Compute | p.Put | p.Keep, rows: int, program: p.Program, layer: int | None) -> float:
     """A statement's expression, without the products that were taken out of it."""
     outputs = [program.buffers[name].shape for name in getattr(op, "outputs", ()) if name in program.buffers]
     stored = sum(registers(shape) for shape in outputs)
-    return _STORE + stored + sum(_node(node, program, layer) for node in walk(op.node))
+    return _STORE + stored + sum(_node(node, rows, program, layer) for node in walk(op.node))
 
 
-def _node(node: m.Node, program: p.Program, layer: int | None) -> float:
+def _node(node: m.Node, rows: int, program: p.Program, layer: int | None) -> float:
     if not isinstance(node, m.Call):
         return 0.0
     shape = program.shares.shape(node.type.shape)
     if node.op == "delta_rule":
         heads, width = shape[0], program.shares.shape(node.args[0].type.shape)[-1]
-        return 150 + program.rows * heads * _HEAD_STEP * registers((width, shape[-1]))
+        return 150 + rows * heads * _HEAD_STEP * registers((width, shape[-1]))
     if node.op == "mix":
-        return _mix(node, shape, program, layer)
+        return _mix(node, shape, rows, program, layer)
     row = registry.find(node.op)
     bundles = registry.Bundles() if row is None else row.bundles
-    whole = (*((program.rows,) if len(shape) < 2 else (program.rows, *shape[:-1])), shape[-1]) if shape else (1, 1)
+    whole = (*((rows,) if len(shape) < 2 else (rows, *shape[:-1])), shape[-1]) if shape else (1, 1)
     return bundles.once + bundles.register * registers(whole)
 
 
-def _mix(node: m.Call, shape: tuple[int, ...], program: p.Program, layer: int | None) -> float:
+def _mix(node: m.Call, shape: tuple[int, ...], rows: int, program: p.Program, layer: int | None) -> float:
     """Banks that are used are read twice; one row alone fills its registers."""
     banks, count = node.args[0], 0.0
     if isinstance(banks, m.Slice):
         count = program.instance.number(banks.stop, layer)
     elif isinstance(banks, m.StateRef):
         count = program.buffers[banks.name].shape[0]
-    row = (-(-shape[-1] // LANES), LANES) if program.rows == 1 else (program.rows, *shape)
+    row = (-(-shape[-1] // LANES), LANES) if rows == 1 else (rows, *shape)
     return _MIXED * registers(row) + count * (_BANK + _BANK_REGISTER * registers(row))
 
 
 def route(program: p.Program, bank: p.ExpertPool) -> float:
     """The choice of experts by ranks, and the list of this core's."""
-    return _ROUTE + _ROUTE_ROW * program.rows + bank.count / 32
+    return _ROUTE + _ROUTE_ROW * program.rows_at(bank.part) + bank.count / 32
 
 
-def attend_tile(op: p.Attend, program: p.Program, target: Target) -> float:
+def attend_tile(op: p.Attend | p.AttendBlock, program: p.Program, target: Target) -> float:
     """One tile of a cache: scores, the running softmax, the values' sum. Latents are keys and values.
 
     Tokens of one sequence see it together; where positions are sharded, one after the other.
@@ -125,13 +126,14 @@ def attend_tile(op: p.Attend, program: p.Program, target: Target) -> float:
     numbers = sum(map(prod, shapes)) + (prod(shapes[0]) if latent else 0)
     once = target.compute.attend.value * numbers / _ATTENDED
     heads, kv = program.buffers[op.queries[0]].shape[1], shapes[0][0]
-    if not program.consecutive:
+    phase = program.phase_of(ring.part)
+    if not phase.consecutive:
         return once + (_more(heads) * _EIGHT_HEADS if latent else 0)
     if ring.axes:  # one token after the other
-        return program.rows * (once + _more(heads) * _EIGHT_HEADS)
+        return phase.rows * (once + _more(heads) * _EIGHT_HEADS)
     # The tokens' heads stand together as those of one row.
     each = _EIGHT_HEADS if latent else _EIGHT_HEADS * numbers / kv / _LATENTS
-    return once + kv * _more(heads // kv * program.rows) * each
+    return once + kv * _more(heads // kv * phase.rows) * each
 
 
 def _more(heads: int) -> int:
@@ -139,9 +141,9 @@ def _more(heads: int) -> int:
     return -(-heads // SUBLANES) - 1
 
 
-def attend_row(program: p.Program) -> float:
+def attend_row(rows: int) -> float:
     """Each row's own entry, and its result."""
-    return _ATTEND + _ATTEND_ROW * program.rows
+    return _ATTEND + _ATTEND_ROW * rows
 
 
 def send(plan: CollectivePlan, number: int = 0) -> float:
@@ -155,6 +157,6 @@ def between(plan: CollectivePlan) -> float:
     return 30 + registers((plan.rows, plan.width)) * plan.kind.combined(plan)
 
 
-def greedy(program: p.Program, logits: str) -> float:
+def greedy(shape: tuple[int, ...]) -> float:
     """The largest of the logits, and its id."""
-    return 150 + 1.5 * registers(program.buffers[program.views[logits].buffer].shape)
+    return 150 + 1.5 * registers(shape)

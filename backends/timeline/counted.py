@@ -57,7 +57,7 @@ def compared(
 
 
 def _times(program: p.Program, scope: str) -> int:
-    return len(program.phase.layer_parts) if scope == LAYERS else program.times(scope)
+    return sum(len(phase.layer_parts) for phase in program.phases) if scope == LAYERS else program.times(scope)
 
 
 def _counted(program: p.Program, bundles: Bundles) -> dict[Group, float]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import prod
 
-from ...dsl.model import ir as m
 from ...dsl.program import ir as p
 from ...dsl.program.analysis.traffic import array_bytes, fetched, kept_after
 from ...dsl.program.ir.walk import Placed
@@ -88,7 +87,7 @@ def _size(held: p.Copy, state: State) -> int:
 def _meant(op: p.CopyStart | p.StoreWait, state: State) -> tuple[int, bool]:
     """The entry that an op means, and whether a layer runs its part."""
     held = state.program.copies[op.copy]
-    if held.part is None or (held.part == state.scope and not op.ahead):
+    if state.program.is_step(held.part) or (held.part == state.scope and not op.ahead):
         return _index(held, state), True
     return _next(held, op.ahead, state)
 
@@ -96,10 +95,11 @@ def _meant(op: p.CopyStart | p.StoreWait, state: State) -> tuple[int, bool]:
 def _next(copy: p.Copy, ahead: bool, state: State) -> tuple[int, bool]:
     """A copy's entry for the next layer, or for this one where its part comes later; whether that runs it."""
     layer = (-1 if state.layer is None else state.layer) + ahead
+    table = state.phase.layer_parts
     if state.layer is None and ahead:
-        layer = min(state.program.phase.layer_parts)
-    runs = copy.part in state.program.phase.layer_parts.get(layer, ())
-    index = sum(copy.part in parts for at, parts in state.program.phase.layer_parts.items() if at < layer)
+        layer = min(table)
+    runs = copy.part in table.get(layer, ())
+    index = sum(copy.part in parts for at, parts in table.items() if at < layer)
     return index, runs
 
 
@@ -109,10 +109,10 @@ def start_tiles(op: p.StartTiles, state: State) -> Iterator[Action]:
         yield from _start_tile(ring, i, state)
 
 
-def attend(op: p.Attend, state: State) -> Iterator[Action]:
+def attend(op: p.Attend | p.AttendBlock, state: State) -> Iterator[Action]:
     ring = state.program.caches[op.ring]
     total, layer = _tiles(ring, state), state.index.get(ring.part, 0)
-    yield state.run(costs.attend_row(state.program), "attend")
+    yield state.run(costs.attend_row(state.rows), "attend")
     for i in range(total):
         state.begin("tiles")
         for cache in ring.caches:
@@ -126,7 +126,8 @@ def attend(op: p.Attend, state: State) -> Iterator[Action]:
 def _tiles(ring: p.CacheRing, state: State) -> int:
     """On the core with most of the positions; tokens of one sequence attend to the same tiles."""
     program = state.program
-    return program.of.sequences * -(-most(state.position, program.schedule.ways(ring.axes)) // ring.tile)
+    seen = state.position if ring.window is None else min(state.position, ring.window)
+    return program.of.sequences * -(-most(seen, program.schedule.ways(ring.axes)) // ring.tile)
 
 
 def _start_tile(ring: p.CacheRing, i: int, state: State) -> Iterator[Action]:
@@ -184,8 +185,7 @@ def commit(state: State) -> Iterator[Action]:
 def look_up(op: p.Lookup, state: State) -> Iterator[Action]:
     array = state.program.arrays[op.table]
     size = prod(array.shape[1:]) * BYTES[array.dtype]
-    assert isinstance(op.index, m.Input)
-    for row in range(state.program.rows):
+    for row in range(state.rows):
         yield Issue(state.where(op.table), (op.table, row), size, op.buffer)
-    for row in range(state.program.rows):
+    for row in range(state.rows):
         yield Await(state.where(op.table), (op.table, row), "row")

@@ -16,7 +16,7 @@ from .counted import Group, always, group
 
 @define
 class State:
-    """Where the walk is, `at` the op at hand, and what was started and not yet waited for.
+    """Where the walk is: in which `phase`, `at` the op at hand, and what was started and not yet waited for.
 
     `index` counts the runs of parts, and a bank's experts of the layer at hand; `owed` its fractions of experts.
     `tapes` are each ring's transfers, product and tape rows, `started` and `waited` how many of them; `saves` are
@@ -29,6 +29,7 @@ class State:
     target: Target
     position: int
     at: Placed = field(init=False)
+    phase: p.Phase = field(init=False)
     scope: str = "step"
     layer: int | None = None
     tapes: dict[str, list[tuple[str, int]]] = field(factory=dict)
@@ -46,6 +47,11 @@ class State:
 
     def __attrs_post_init__(self) -> None:
         self.always = always(self.program)
+
+    @property
+    def rows(self) -> int:
+        """The rows of values at the op at hand."""
+        return self.program.rows_at(self.at.place)
 
     def where(self, what: str) -> Where:
         """The place of an action."""

@@ -131,11 +131,10 @@ def _parts(program: p.Program, trace: Trace) -> tuple[Share, ...]:
 
 def _layers(program: p.Program, trace: Trace) -> tuple[Share, ...]:
     kinds: dict[tuple[str, ...], list[Span]] = defaultdict(list)
-    parts = program.phase.layer_parts
     for span in trace.spans:
         if span.where.layer is not None:
-            kinds[parts[span.where.layer]].append(span)
-    count = Counter(parts.values())
+            kinds[program.phase_of(span.where.scope).layer_parts[span.where.layer]].append(span)
+    count = Counter(parts for phase in program.phases for parts in phase.layer_parts.values())
     return tuple(_share(", ".join(kind), count[kind], spans) for kind, spans in kinds.items())
 
 

@@ -10,7 +10,8 @@ from ...dsl.model import ir as m
 from ...dsl.model.expressions import walk
 from ...dsl.program import ir as p
 from ...dsl.program.ir.scratch import collective
-from ...dsl.program.ir.walk import Placed, tree
+from ...dsl.program.ir.walk import Placed
+from ...dsl.program.ir.walk import phases as phase_ops
 from ...dsl.targets.target import Target
 from ...dsl.targets.targets import BYTES
 from ..pallas.cycles.bundles import Bundles
@@ -43,7 +44,9 @@ def _all(state: State) -> Iterator[Action]:
         state.tapes[ring] = [
             (name, rows) for name, _ in program.transfers(ring) for rows in program.products[name].tiling.transfers
         ]
-    yield from _ops(tree(program), state)
+    for phase, ops in zip(program.phases, phase_ops(program), strict=True):
+        state.phase, state.scope, state.layer = phase, phase.place, None
+        yield from _ops(ops, state)
     yield from moving.commit(state)
 
 
@@ -58,16 +61,22 @@ def _repeat(op: p.Repeat, state: State) -> Iterator[Action]:
         yield from _ops(body, state)
 
 
+def _row_loop(op: p.RowLoop, state: State) -> Iterator[Action]:
+    body = state.at.inside
+    for _ in range(op.start, op.stop):
+        yield from _ops(body, state)
+
+
 def _layers(op: p.LayerLoop, state: State) -> Iterator[Action]:
-    switches = state.at.inside
+    switches, scope = state.at.inside, state.scope
     for state.layer in range(op.start, op.stop):
         yield from _ops(switches, state)
-    state.scope, state.layer = "step", None
+    state.scope, state.layer = scope, None
 
 
 def _switch(op: p.LayerSwitch, state: State) -> Iterator[Action]:
     assert state.layer is not None
-    parts, bodies = state.program.phase.layer_parts[state.layer], state.at.bodies
+    parts, bodies = state.phase.layer_parts[state.layer], state.at.bodies
     for (part, _), body in zip(op.bodies, bodies, strict=True):
         if part in parts:
             state.scope = part
@@ -91,7 +100,7 @@ def _receive(op: p.Receive, state: State) -> Iterator[Action]:
 
 def _dot(op: p.Dot, state: State) -> Iterator[Action]:
     product = state.program.products[op.product]
-    yield state.run(costs.dot(product, op.run, state.program.rows, state.target), product.name, "mxu")
+    yield state.run(costs.dot(product, op.run, state.rows, state.target), product.name, "mxu")
 
 
 def _expert_dot(op: p.ExpertDot, state: State) -> Iterator[Action]:
@@ -104,16 +113,16 @@ def _compute(op: p.Compute, state: State) -> Iterator[Action]:
     yield state.run(_computed(op, state), op.outputs[0])
 
 
-def _put(op: p.Put, state: State) -> Iterator[Action]:
+def _put(op: p.Put | p.Keep, state: State) -> Iterator[Action]:
     yield state.run(_computed(op, state), op.buffer)
 
 
-def _computed(op: p.Compute | p.Put, state: State) -> float:
+def _computed(op: p.Compute | p.Put | p.Keep, state: State) -> float:
     """Bundles, which differ by layer only where something depends on it."""
     path = state.at.path
     if path not in state.bundles:
         by_layer = any(isinstance(node, m.Slice) for node in walk(op.node))
-        bundles = costs.compute(op, state.program, state.layer)
+        bundles = costs.compute(op, state.rows, state.program, state.layer)
         if by_layer:
             return bundles
         state.bundles[path] = bundles
@@ -125,11 +134,20 @@ def _rope_tables(op: p.RopeTables, state: State) -> Iterator[Action]:
 
 
 def _argmax(op: p.Argmax, state: State) -> Iterator[Action]:
-    yield state.run(costs.greedy(state.program, op.logits), "argmax")
-    if op.exchange is not None:
-        exchange = state.program.exchanges[op.exchange]
-        yield Post(state.where("ids"), "ids", rounds(state.program, exchange, state.target))
-        yield Collect(state.where("ids"), "ids", state.seconds(costs.ARGMAX_OF_CORES))
+    yield from _chosen(state.program.views[op.logits].buffer, op.exchange, state)
+
+
+def _argmax_value(op: p.ArgmaxValue, state: State) -> Iterator[Action]:
+    yield from _chosen(op.value, op.exchange, state)
+
+
+def _chosen(buffer: str, name: str | None, state: State) -> Iterator[Action]:
+    """Of each row's numbers the largest, and then of all cores'."""
+    yield state.run(costs.greedy(state.program.buffers[buffer].shape), "argmax")
+    if name is not None:
+        exchange = state.program.exchanges[name]
+        yield Post(state.where(name), name, rounds(state.program, exchange, state.target))
+        yield Collect(state.where(name), name, state.seconds(costs.ARGMAX_OF_CORES))
 
 
 def _emit(op: p.Emit, state: State) -> Iterator[Action]:
@@ -159,15 +177,19 @@ ACTIONS: dict[type, Callable[[Any, State], Iterator[Action]]] = {
     p.Receive: _receive,
     p.StartTiles: moving.start_tiles,
     p.Attend: moving.attend,
+    p.AttendBlock: moving.attend,
     p.Emit: _emit,
     p.Argmax: _argmax,
+    p.ArgmaxValue: _argmax_value,
     p.RopeTables: _rope_tables,
     p.Put: _put,
+    p.Keep: _put,
     p.Route: moving.route,
     p.Fetch: moving.fetch,
     p.ExpertDot: _expert_dot,
     p.Experts: lambda op, state: moving.experts(op, state, _ops),
     p.Repeat: _repeat,
+    p.RowLoop: _row_loop,
     p.LayerSwitch: _switch,
     p.LayerLoop: _layers,
 }

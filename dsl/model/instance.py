@@ -39,18 +39,18 @@ class Instance:
         return length
 
     @cached_property
-    def _by_layer(self) -> dict[m.Static, tuple[float, ...]]:
+    def _by_layer(self) -> dict[tuple[m.Static, str], tuple[float, ...]]:
         return {}
 
-    def by_layer(self, static: m.Static) -> tuple[float, ...]:
-        """A scalar that depends on the layer, in each layer of the decode step; 0 where it has no value.
+    def by_layer(self, static: m.Static, step: str = m.DECODE) -> tuple[float, ...]:
+        """A scalar that depends on the layer, in each layer of a step; 0 where it has no value.
 
         A layer that reads it there has been refused.
         """
-        known = self._by_layer.get(static)
+        known = self._by_layer.get((static, step))
         if known is None:
-            known = tuple(self._if_any(static, layer) for layer in self.layer_parts())
-            self._by_layer[static] = known
+            known = tuple(self._if_any(static, layer) for layer in self.layer_parts(step))
+            self._by_layer[static, step] = known
         return known
 
     def _if_any(self, static: m.Static, layer: int) -> float:

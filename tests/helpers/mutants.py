@@ -15,7 +15,7 @@ type Mutant = tuple[str, p.Program]
 
 _WAITS = (p.Wait, p.CopyWait, p.StoreWait, p.Receive)
 _STARTS = (p.Start, p.CopyStart, p.StoreStart, p.Send, p.StartTiles, p.Fetch)
-_MOVES = (*_WAITS, *_STARTS, p.Barrier, p.Route, p.Attend, p.Experts)
+_MOVES = (*_WAITS, *_STARTS, p.Barrier, p.Route, p.Attend, p.AttendBlock, p.Experts, p.Keep, p.RowLoop)
 
 
 def mutants(program: p.Program) -> Iterator[Mutant]:
@@ -68,6 +68,13 @@ def _changed(op: p.Op) -> Iterator[tuple[str, p.Op]]:
             yield "one less in", evolve(op, count=op.count - 1)
         case p.LayerLoop():
             yield "one layer less in", evolve(op, stop=op.stop - 1)
+        case p.RowLoop():
+            yield "one row less in", evolve(op, stop=op.stop - 1)
+            yield "one row more in", evolve(op, stop=op.stop + 1)
+            yield "nothing carried in", evolve(op, carried=())
+        case p.AttendBlock():
+            yield "keys for values in", evolve(op, earlier=op.earlier[::-1])
+            yield "own keys for values in", evolve(op, entries=op.entries[::-1])
     if isinstance(op, p.StoreWait) and op.all_:
         yield "only one slot in", evolve(op, all_=False)
 
@@ -76,7 +83,7 @@ def bodies(program: p.Program) -> Iterator[tuple[Path, tuple[p.Op, ...]]]:
     """Every list of ops, with the way to it."""
     yield from (((i,), phase.body) for i, phase in enumerate(program.phases))
     for at in walk(program):
-        if isinstance(at.op, p.Repeat | p.LayerSwitch):
+        if isinstance(at.op, p.Repeat | p.RowLoop | p.LayerSwitch):
             yield from (((*at.path, *body.path), body.ops) for body in children(at.op))
 
 

@@ -12,11 +12,9 @@ from functools import cache
 from typing import Any
 
 import attrs
-from helpers.definitions import FOLDER
+from helpers.definitions import changed
 
 from mks.dsl.collectives.kinds import table as kinds
-from mks.dsl.frontend import load_definition
-from mks.dsl.model.instantiate import instantiate
 from mks.dsl.program import ir as p
 from mks.dsl.program.ir import lowered_ops
 from mks.dsl.program.ir.spec import accesses
@@ -26,8 +24,8 @@ from mks.dsl.program.ir.spec_resources import RESOURCES
 from mks.dsl.program.ir.walk import Placed, walk
 from mks.dsl.program.lower.lower import lower
 
-SAMPLES = (("kimi_k3", False), ("qwen38", True), ("qwen3", False))  # the definition, and whether rows are consecutive
-ROWS = 4
+# A shipped definition, the rows, and whether they are consecutive.
+SAMPLES = (("kimi_k3", 4, False), ("qwen38", 4, True), ("qwen3", 4, False), ("dspark", 1, False))
 
 # The table of a Program in which the name of a field of an op is looked up.
 TABLES: dict[str, tuple[str, ...]] = {
@@ -54,12 +52,12 @@ CLASSES = {
 def samples() -> tuple[p.Program, ...]:
     """Shipped definitions that hold every op, each in its first schedule."""
     found = []
-    for name, consecutive in SAMPLES:
-        definition = load_definition(FOLDER / f"{name}.mks")
-        schedule = next(s for s in definition.schedules.values() if s.model.drafts is None)
-        instance, _ = instantiate(schedule.model)
-        assert instance is not None
-        found.append(lower(schedule, instance, ROWS, consecutive=consecutive))
+    for name, rows, consecutive in SAMPLES:
+        definition = changed(name)
+        key = definition.own_schedules[0]
+        schedule = definition.schedules[key]
+        assert schedule is not None
+        found.append(lower(schedule, definition.instances[key[0]], rows, consecutive=consecutive))
     return tuple(found)
 
 
@@ -113,6 +111,9 @@ def _role(at: Placed, access: Access, program: p.Program) -> str:
 
 def _fields(op: Any, where: Where, program: p.Program) -> Iterator[tuple[str, tuple[Any, ...]]]:
     own = {field.name: getattr(op, field.name) for field in attrs.fields(type(op))}
+    if where is Where.OUTPUT:
+        own.pop("buffer", None)
+    yield from ((name, _names(value)) for name, value in own.items() if name in FIELDS[where])
     given: list[tuple[str, tuple[Any, ...]]] = []
     for name, value in own.items():
         if isinstance(value, int):
@@ -126,8 +127,9 @@ def _fields(op: Any, where: Where, program: p.Program) -> Iterator[tuple[str, tu
 
 def _names(value: Any) -> tuple[Any, ...]:
     """The names that a field holds: one, several, or those of pieces."""
-    values = value if isinstance(value, tuple) else (value,)
-    return tuple(each.result if isinstance(each, p.Piece) else each for each in values)
+    if isinstance(value, tuple):
+        return tuple(name for each in value for name in _names(each))
+    return (value.result if isinstance(value, p.Piece) else value,)
 
 
 def _example(access: Access, program: p.Program) -> str:
@@ -143,12 +145,18 @@ def _extent(extent: Extent) -> str:
     return f"{extent.start} .. {extent.stop}" if isinstance(extent, range) else str(extent)
 
 
+def _general(what: str) -> str:
+    """What a claim is about, without the numbers and names of the resource."""
+    what = re.sub(rf"\b({'|'.join(kinds)})\b", "its kind", re.sub(r"\d+", "n", what))
+    return re.sub(r"`[^`]*`", "its part", what)
+
+
 def _resource(table: str) -> str:
     """The fields of a resource, and what the spec claims of one."""
     said: dict[str, None] = {}
     for program in samples():
         for name, thing in getattr(program, table).items():
             given = (name, thing) if table in ("views", "turns") else thing
-            said |= dict.fromkeys(re.sub(r"\d+", "n", claim.what) for claim in RESOURCES[table](given, program))
+            said |= dict.fromkeys(_general(claim.what) for claim in RESOURCES[table](given, program))
     fields = ", ".join(f"`{field.name}`" for field in attrs.fields(CLASSES[table]) if field.name != "span")
     return f"Fields: {fields}.\n\nThe spec derives and compares: {'; '.join(said)}."

@@ -16,6 +16,7 @@ type Ops = tuple[p.Op, ...]
 _WITH: dict[type, Callable[[Any, Sequence[Ops]], p.Op]] = {
     p.Repeat: lambda op, bodies: evolve(op, body=bodies[0]),
     p.Experts: lambda op, bodies: evolve(op, body=bodies[0]),
+    p.RowLoop: lambda op, bodies: evolve(op, body=bodies[0]),
     p.LayerLoop: lambda op, bodies: evolve(op, choices=bodies[0]),
     p.LayerSwitch: lambda op, bodies: evolve(
         op, bodies=tuple((part, ops) for (part, _), ops in zip(op.bodies, bodies, strict=True))

@@ -432,7 +432,7 @@ def _send(core: _Core, op: p.Send) -> None:
     if exchange.beside:
         _read(core, exchange.beside, (who, "beside"))
     core.open[op.exchange] = f"{op.exchange} of layer {core.layer}"
-    core.talk.append(("send", exchange_set(exchange), core.open[op.exchange]))
+    core.talk.append(("send", exchange_set(core.program, exchange), core.open[op.exchange]))
 
 
 def _receive(core: _Core, op: p.Receive) -> None:
@@ -441,7 +441,7 @@ def _receive(core: _Core, op: p.Receive) -> None:
         raise _Wrong("received before it is sent")
     for i, name in enumerate([piece.result for piece in exchange.pieces] or [exchange.result]):
         core.events.append(Put(core.slot(name), (core.key(op), i)))
-    core.talk.append(("receive", exchange_set(exchange), core.open.pop(op.exchange)))
+    core.talk.append(("receive", exchange_set(core.program, exchange), core.open.pop(op.exchange)))
 
 
 def _start_tiles(core: _Core, op: p.StartTiles) -> None:
@@ -523,7 +523,7 @@ def _expert_dot(core: _Core, op: p.ExpertDot) -> None:
 def _greedy(core: _Core, op: p.Argmax) -> None:
     _read(core, core.program.views[op.logits].buffer, core.key(op))
     if op.exchange is not None:
-        key = exchange_set(core.program.exchanges[op.exchange])
+        key = exchange_set(core.program, core.program.exchanges[op.exchange])
         core.talk += [("send", key, op.exchange), ("receive", key, op.exchange)]
 
 

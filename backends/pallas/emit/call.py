@@ -134,7 +134,7 @@ def _kernel(program: p.Program, build_mode: BuildMode, tokens: jax.Array, positi
         for name, shapes in scratch.items():
             by_name[name] = next(names) if not isinstance(shapes, tuple) else [next(names) for _ in shapes]
         counters: dict[str, tuple[Any, ...]] = dict.fromkeys(program.rings, (0, 0, 0))
-        counters |= {exchange_set(e): (0,) for e in program.exchanges.values()}
+        counters |= {exchange_set(program, e): (0,) for e in program.exchanges.values()}
         emit(tree(program), Core(program, by_name, given, counters, cores, layer=0))
 
     flat = [shape for shapes in scratch.values() for shape in (shapes if isinstance(shapes, tuple) else (shapes,))]
@@ -174,7 +174,7 @@ def _scratch(program: p.Program) -> dict[str, Any]:
         found[f"sems of {bank.name}"] = dma((bank.slots,))
     found["lookup semaphore"] = dma(())
     for exchange in program.exchanges.values():
-        found[exchange_set(exchange)] = collectives.scratch(collective(program, exchange))
+        found[exchange_set(program, exchange)] = collectives.scratch(collective(program, exchange))
     return found
 
 

@@ -22,7 +22,7 @@ from .evaluate import columns
 def send(op: p.Send, core: Core) -> None:
     """The first messages."""
     exchange = core.program.exchanges[op.exchange]
-    made, key = collective(core.program, exchange), exchange_set(exchange)
+    made, key = collective(core.program, exchange), exchange_set(core.program, exchange)
     held = core.refs[exchange.value]
     value: Ref = held
     if exchange.kind.operation is not Operation.SOFTMAX_MERGE:
@@ -91,7 +91,7 @@ def _heads(ref: Ref, shares: list[jax.Array], piece: p.Piece) -> None:
 
 
 def _turn(exchange: p.Collective, core: Core) -> None:
-    key = exchange_set(exchange)
+    key = exchange_set(core.program, exchange)
     (parity,) = core.counters[key]
     core.counters[key] = (1 - parity,)
 
@@ -118,8 +118,9 @@ def greedy(op: p.Argmax, core: Core) -> None:
         return
     exchange = program.exchanges[op.exchange]
     value = jnp.max(held[...], axis=-1, keepdims=True)
-    parity = core.counters[exchange_set(exchange)][0]
-    pending = collectives.start(collective(program, exchange), core.cores, core.refs[exchange_set(exchange)], parity,
+    key = exchange_set(core.program, exchange)
+    parity = core.counters[key][0]
+    pending = collectives.start(collective(program, exchange), core.cores, core.refs[key], parity,
                                 value, best + first)  # fmt: skip
     core.refs["output chosen"][...] = collectives.finish(pending)[1]
     _turn(exchange, core)

@@ -35,12 +35,13 @@ def check_program(
     made = lowered or lower_all(schedule, instance)
     found = [_unable(d) if d.code == UNABLE else d for d in made.found]
     found += prove_all(made.programs.values())
+    found += list(dict.fromkeys(_unable(p.several_steps(each)) for each in made.programs.values() if each.phases[1:]))
     return [*found, *(idle_lines(made.widest) if lines and made.widest is not None else ())]
 
 
 def _unable(found: Diagnostic) -> Diagnostic:
     """The same as a note."""
-    return evolve(found, code="N901", notes=(*found.notes, "the reference runs it; plans and kernels refuse it"))
+    return evolve(found, code="N901", notes=(*found.notes, "the reference runs it; kernels refuse it"))
 
 
 def idle_lines(program: p.Program) -> list[Diagnostic]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from attrs import field
 
-from ...model.shapes import Poly
 from ...records import frozen
 from ...schedule.ir import Pass
 from ...source import Span
@@ -137,7 +136,7 @@ def _exchanges(program: p.Program) -> list[Line]:
     """Collectives of one shape share a set of buffers."""
     shared: dict[str, list[p.Collective]] = {}
     for exchange in program.exchanges.values():
-        shared.setdefault(exchange_set(exchange), []).append(exchange)
+        shared.setdefault(exchange_set(program, exchange), []).append(exchange)
     found = []
     for users in shared.values():
         needs = collective(program, users[0])
@@ -148,15 +147,21 @@ def _exchanges(program: p.Program) -> list[Line]:
 
 
 def _columns(program: p.Program) -> Line:
-    each = padded_bytes((program.rows, 1), "int32")
-    return Line("tokens, positions, ids", 3 * each, f"3 x int32 [{program.rows}, 1]")
+    rows = _tokens(program)
+    each = padded_bytes((rows, 1), "int32")
+    return Line("tokens, positions, ids", 3 * each, f"3 x int32 [{rows}, 1]")
+
+
+def _tokens(program: p.Program) -> int:
+    """Those of all phases."""
+    return sum(phase.rows for phase in program.phases)
 
 
 def _passing(program: p.Program) -> list[Line]:
     found = []
-    for op in (each.op for each in walk(program)):
-        if isinstance(op, p.Compute):
-            for call, needs in rooms(op.node, program.shares, program.rows):
+    for at in walk(program):
+        if isinstance(op := at.op, p.Compute):
+            for call, needs in rooms(op.node, program.shares, program.rows_at(at.place)):
                 size = sum(padded_bytes(need.shape, need.dtype) for need in needs)
                 words = ", ".join(need.name for need in needs)
                 found.append(Line(f"room of {call.op}", size, words, program.buffers[op.outputs[0]].place, call.span))
@@ -165,10 +170,12 @@ def _passing(program: p.Program) -> list[Line]:
 
 def _smem(program: p.Program) -> list[Line]:
     """Tables of scalars; lines of 128 words, and eight lines of a matrix."""
-    layers = program.phase.loop
-    count, places = (2, 1) if layers is None else (layers.stop - layers.start + 2, len(layers.choices))
-    found = [Line("tokens, positions", 2 * _list(program.rows), f"2 x [{program.rows}]"),
-             Line("table of layers", _up(count, 8) * _list(2 * places), f"[{count}, {2 * places}]")]  # fmt: skip
+    loops = [phase.loop for phase in program.phases]
+    sizes = [(2, 1) if loop is None else (loop.stop - loop.start + 2, len(loop.choices)) for loop in loops]
+    tables = sum(_up(count, 8) * _list(2 * places) for count, places in sizes)
+    shapes, count = ", ".join(f"[{count}, {2 * places}]" for count, places in sizes), max(count for count, _ in sizes)
+    found = [Line("tokens, positions", 2 * _list(_tokens(program)), f"2 x [{_tokens(program)}]"),
+             Line("table of layers", tables, shapes)]  # fmt: skip
     for name, some in (("numbers by layer", program.whole_scalars), ("fractions by layer", program.real_scalars)):
         if some:
             found.append(Line(name, _up(count, 8) * _list(len(some)), f"[{count}, {len(some)}]"))
@@ -179,7 +186,7 @@ def _smem(program: p.Program) -> list[Line]:
         found.append(Line(f"table of {ring.name}", _list(entries), f"[{entries}] transfers", "", ring.span))
     said = {x.what: x.span for x in program.schedule.prefetches if x.kind == "cache"}
     for tile, cache in {cache.tile: cache for cache in program.caches.values()}.items():
-        entries = 2 + program.rows * cache.tiles
+        entries = 2 + program.phase_of(cache.part).rows * cache.tiles
         found.append(Line(f"tiles of {tile} positions", _list(entries), f"[{entries}]", "", said.get(cache.part)))
     return found
 
@@ -209,7 +216,7 @@ def _semaphores(program: p.Program) -> list[Line]:
     for bank in program.banks.values():
         found.append(Line(bank.name, bank.slots * _WORD, f"{bank.slots}: one a slot"))
     found.append(Line("lookups", _WORD, "1"))
-    for exchange in {exchange_set(x): x for x in program.exchanges.values()}.values():
+    for exchange in {exchange_set(program, x): x for x in program.exchanges.values()}.values():
         rounds, ways, parities = collective(program, exchange).semaphores
         count = rounds * ways * parities
         found.append(Line(exchange.name, count * _WORD, f"{count}: {rounds} rounds, both ways, two parities"))
@@ -227,16 +234,15 @@ def _hbm(program: p.Program) -> list[Line]:
     for array in program.outputs.values():
         size = padded_bytes(array.shape, array.dtype)
         found.append(Line(f"output {array.name}", size, f"{array.dtype} {list(array.shape)}"))
-    logits = padded_bytes((program.rows, program.instance.length(_logits(program))), "f32")
-    found.append(Line("logits of all cores", 2 * logits, "as they are put together"))
+    for phase in program.phases:
+        for name in phase.step.outputs:
+            type_ = phase.step.types[name]
+            size = padded_bytes((phase.rows, *program.instance.shape(type_.shape)), "f32")
+            found.append(Line(f"{name} of all cores", 2 * size, "as they are put together"))
     ops = sum(1 for each in walk(program) if not isinstance(each.op, p.LayerSwitch))  # which is a branch
     code = ops * _OP[program.instance.working]
     found.append(Line("the compiled step", _STEP + code, f"{ops} ops, and XLA's temporaries: an upper estimate"))
     return found
-
-
-def _logits(program: p.Program) -> Poly:
-    return program.phase.step.types["logits"].shape[0]
 
 
 def mib(size: int) -> str:

@@ -40,8 +40,8 @@ def temporaries(program: p.Program) -> int:
     """Bytes, at least what the compiler takes."""
     spills = program.schedule.target.spills
     products, values, others = _region(tree(program), program, spills).path
-    computed = (each.op for each in walk(program) if isinstance(each.op, p.Compute))
-    values = min(values, _LEVELS * max((_of_values(op, program, spills) for op in computed), default=0.0))
+    computed = [(at.op, program.rows_at(at.place)) for at in walk(program) if isinstance(at.op, p.Compute)]
+    values = min(values, _LEVELS * max((_of_values(op, rows, program, spills) for op, rows in computed), default=0.0))
     return round(spills.always + products + values + others) * REGISTER
 
 
@@ -85,13 +85,14 @@ def _of(at: Placed, program: p.Program, spills: Spills) -> _Region:
         case p.Dot() | p.ExpertDot():
             return _Region(product=_of_product(op, program, spills))
         case p.Route():
-            return _Region(route=spills.route * program.rows)
-        case p.Attend():
+            return _Region(route=spills.route * program.rows_at(at.place))
+        case p.Attend() | p.AttendBlock():
             return _Region(inside=(0.0, 0.0, _of_attention(op, program, spills)))
         case p.Compute():
-            value = _of_values(op, program, spills)
-            state = spills.state * _of_states(op, program)
-            if program.rows == 1:
+            rows = program.rows_at(at.place)
+            value = _of_values(op, rows, program, spills)
+            state = spills.state * _of_states(op, rows, program)
+            if rows == 1:
                 return _Region(value=value, state=state)
             return _Region(value=value, inside=(0.0, 0.0, state))  # a loop over rows
     return _Region()
@@ -108,32 +109,33 @@ def _of_product(op: p.Dot | p.ExpertDot, program: p.Program, spills: Spills) -> 
     return spills.bf16 * min(1.0, max(0, registers - _FREE) / (_FULL - _FREE))
 
 
-def _of_attention(op: p.Attend, program: p.Program, spills: Spills) -> float:
+def _of_attention(op: p.Attend | p.AttendBlock, program: p.Program, spills: Spills) -> float:
     """For the keys of all heads, as many positions as are seen at once; and for the softmaxes of all that see them."""
     ring = program.caches[op.ring]
     keys, result = program.buffers[ring.buffers[0]], program.buffers[op.result]
     _, heads, tile, width = keys.shape
     positions, words = min(tile, ATTENDED), 2 if keys.dtype == "bf16" else 1
     of_tile = heads * _registers(positions, width) / words
-    seeing = result.shape[1] * (program.rows if program.consecutive and not ring.axes else 1)
+    phase = program.phase_of(ring.part)
+    seeing = result.shape[1] * (phase.rows if phase.consecutive and not ring.axes else 1)
     running = _registers(seeing, result.shape[2]) + _registers(seeing, positions) + 2 * _registers(seeing, 1)
     return spills.tile * of_tile + spills.heads * min(running, _SEEN) * (3 - words)
 
 
-def _of_values(op: p.Compute, program: p.Program, spills: Spills) -> float:
+def _of_values(op: p.Compute, rows: int, program: p.Program, spills: Spills) -> float:
     """For the largest value that a statement makes."""
     found = 0
     for node in nodes(op.node):
         if not isinstance(node, m.Static | m.StateRef | m.Slice | m.WeightRef) and isinstance(node.type, m.Type):
-            shape = (program.rows, *program.shares.shape(node.type.shape))
+            shape = (rows, *program.shares.shape(node.type.shape))
             found = max(found, prod(shape[:-2]) * _registers(*shape[-2:]) if len(shape) > 1 else 0)
-    return spills.value * max(0, found - spills.kept) * (1.0 if program.rows > 1 else _ONE_ROW)
+    return spills.value * max(0, found - spills.kept) * (1.0 if rows > 1 else _ONE_ROW)
 
 
-def _of_states(op: p.Compute, program: p.Program) -> int:
+def _of_states(op: p.Compute, rows: int, program: p.Program) -> int:
     """Registers of one row's states of the delta rule."""
     found = 0
-    for call, _ in rooms(op.node, program.shares, program.rows):
+    for call, _ in rooms(op.node, program.shares, rows):
         (_, key), (heads, val) = (program.shares.shape(call.args[i].type.shape) for i in (0, 2))
         found = max(found, heads * _registers(key, val))
     return found

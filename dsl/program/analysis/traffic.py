@@ -65,19 +65,20 @@ def own_bytes(program: p.Program, product: p.Product) -> int:
 def fetched(program: p.Program, bank: p.ExpertPool) -> float:
     """Experts that the core with most of them fetches in a layer, as expected were routing uniform."""
     groups = program.schedule.ways(bank.axes)
-    chosen = distinct(bank.count * groups, bank.top, program.rows)
+    chosen = distinct(bank.count * groups, bank.top, program.rows_at(bank.part))
     return largest_group(bank.count * groups, groups, round(chosen))
 
 
 def chosen_once(program: p.Program, bank: p.ExpertPool) -> float:
     """Of the experts that a layer fetches, the part that a single row chose, as expected were routing uniform."""
-    return alone(bank.count * program.schedule.ways(bank.axes), bank.top, program.rows)
+    return alone(bank.count * program.schedule.ways(bank.axes), bank.top, program.rows_at(bank.part))
 
 
 def reads(program: p.Program) -> tuple[Moved, ...]:
     """What comes in: caches whole, as at a full context; padding has lines of its own."""
     made, arrays, banks = tapes(program).values(), program.arrays, program.banks.values()
-    looked_up = ((arrays[at.op.table], at.trips) for at in walk(program) if isinstance(at.op, p.Lookup))
+    looked_up = ((arrays[at.op.table], at.trips * program.rows_at(at.place))
+                 for at in walk(program) if isinstance(at.op, p.Lookup))  # fmt: skip
     caches = kept(arrays, "cache")
     unused = sum(_unused(program, array) for array in arrays.values() if array.kind == "cache")
     found = (
@@ -86,7 +87,8 @@ def reads(program: p.Program) -> tuple[Moved, ...]:
         Moved("experts, on the core with most", round(sum(_experts(program, bank, padding=False) for bank in banks))),
         Moved("padding of experts", round(sum(_experts(program, bank, padding=True) for bank in banks))),
         Moved("vectors", kept(arrays, "vectors")),
-        Moved("rows of tables", sum(program.rows * times * array_bytes(a) // a.shape[0] for a, times in looked_up)),
+        Moved("rows of tables", sum(times * array_bytes(a) // a.shape[0] for a, times in looked_up)),
+        Moved("values of the drafted model", kept(arrays, "taps")),
         Moved("states", kept(arrays, "state") // kept_after(program)),
         Moved("caches", caches - unused),
         Moved("padding of caches", unused),
@@ -101,7 +103,7 @@ def _experts(program: p.Program, bank: p.ExpertPool, padding: bool) -> float:
 
 def writes(program: p.Program) -> tuple[Moved, ...]:
     """What goes out."""
-    kinds = {"states": "state", "entries of caches": "entry", "logits": "logits"}
+    kinds = {"states": "state", "entries of caches": "entry", "logits": "logits", "outputs": "value"}
     found = (Moved(name, kept(program.outputs, kind)) for name, kind in kinds.items())
     return tuple(line for line in found if line.bytes)
 

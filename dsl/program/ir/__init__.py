@@ -4,12 +4,14 @@ Out: `Program` and all that it is made of; `walk.walk` gives each op with its pl
 places it reads, writes and fills.
 
 Order of imports: `lowered_ops`, `ops`, `phases`, `resources`, `program`, `walk`, `op_labels`, `scratch`,
-`spec_access`, `spec_transfers`, `spec_arrays`, `spec_compute`, `spec`, `spec_resources`.
+`spec_access`, `spec_transfers`, `spec_arrays`, `spec_compute`, `spec_blocks`, `spec`, `spec_resources`.
 """
 
 from .ops import (
     Argmax,
+    ArgmaxValue,
     Attend,
+    AttendBlock,
     Barrier,
     Compute,
     CopyStart,
@@ -19,6 +21,7 @@ from .ops import (
     ExpertDot,
     Experts,
     Fetch,
+    Keep,
     LayerLoop,
     LayerSwitch,
     Lookup,
@@ -28,16 +31,16 @@ from .ops import (
     Repeat,
     RopeTables,
     Route,
+    RowLoop,
     Send,
     Start,
     StartTiles,
     StoreStart,
     StoreWait,
     Wait,
-    rope_key,
 )
-from .phases import Phase, carried
-from .program import Program
+from .phases import Phase, carried, rope_key
+from .program import Program, several_steps, weight_key
 from .resources import (
     Array,
     Buffer,
@@ -54,8 +57,10 @@ from .resources import (
 
 __all__ = [
     "Argmax",
+    "ArgmaxValue",
     "Array",
     "Attend",
+    "AttendBlock",
     "Barrier",
     "Buffer",
     "CacheRing",
@@ -71,6 +76,7 @@ __all__ = [
     "ExpertPool",
     "Experts",
     "Fetch",
+    "Keep",
     "LayerLoop",
     "LayerSwitch",
     "Lookup",
@@ -85,6 +91,7 @@ __all__ = [
     "Ring",
     "RopeTables",
     "Route",
+    "RowLoop",
     "Send",
     "Start",
     "StartTiles",
@@ -94,4 +101,6 @@ __all__ = [
     "Wait",
     "carried",
     "rope_key",
+    "several_steps",
+    "weight_key",
 ]

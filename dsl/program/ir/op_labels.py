@@ -81,8 +81,8 @@ def copy_span(copy: p.Copy, program: p.Program) -> Span | None:
     said = next((x.span for x in program.schedule.prefetches
                  if x.kind == kind and (kind == "vectors" or x.what == copy.part)), None)  # fmt: skip
     declared = program.buffers[copy.buffer].span
-    parts = program.instance.model.parts
-    return said or declared or (program.phase_of(STEP).step.span if copy.part is None else parts[copy.part].span)
+    parts, place = program.instance.model.parts, copy.part or STEP
+    return said or declared or (parts[place].span if place in parts else program.phase_of(place).step.span)
 
 
 def _cache(op: Any, place: str, program: p.Program) -> Span | None:
@@ -114,6 +114,10 @@ LABELS: dict[type, OpLabel] = {
     p.Receive: OpLabel(lambda op: op.exchange, _exchange),
     p.StartTiles: OpLabel(lambda op: op.ring, _cache),
     p.Attend: OpLabel(lambda op: op.result, _call),
+    p.AttendBlock: OpLabel(lambda op: op.result, _call),
+    p.ArgmaxValue: OpLabel(lambda op: op.result, _call),
+    p.Keep: OpLabel(lambda op: op.buffer, _own),
+    p.RowLoop: OpLabel(lambda op: op.place, _none),
     p.RopeTables: OpLabel(_nothing, _call),
     p.Put: OpLabel(lambda op: op.buffer, _own),
     p.Route: OpLabel(lambda op: op.bank, _bank),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from attrs import field
 
 from ...model import ir as m
-from ...model.instance import Instance
 from ...records import frozen
 from ...source import Span
 
@@ -128,6 +127,22 @@ class Attend:
 
 
 @frozen
+class AttendBlock:
+    """The rows of a block over a layer's caches, as `Attend`, and over each other.
+
+    `entries` are the block's own keys and values, `[rows, heads, width]`, which no cache gets. `earlier` are what an
+    earlier phase gave the caches, `[layers, rows, heads, width]`, each layer's: no tile has it yet.
+    """
+
+    ring: str
+    call: m.Call
+    queries: tuple[str, ...]
+    entries: tuple[str, ...]
+    earlier: tuple[str, ...]
+    result: str
+
+
+@frozen
 class RopeTables:
     """What rotary embeddings of `channels` channels turn by at the rows' positions, once a step."""
 
@@ -135,12 +150,6 @@ class RopeTables:
     sin: str
     channels: int
     call: m.Call
-
-
-def rope_key(call: m.Call, channels: int, instance: Instance) -> str:
-    """What two rotary embeddings that turn alike have in common."""
-    said = [f"{name} {float(instance.number(static)):g}" for name, static in sorted(call.options, key=lambda o: o[0])]
-    return ", ".join([f"{channels} channels", *said])
 
 
 @frozen
@@ -151,6 +160,15 @@ class Put:
     index: m.Static
     node: m.Node
     guard: m.Static | None
+    span: Span = field(repr=False, eq=False)
+
+
+@frozen
+class Keep:
+    """`node` into the layer's element of a buffer that lasts to the end, `[layers, rows, …]`: a cache's entries."""
+
+    buffer: str
+    node: m.Node
     span: Span = field(repr=False, eq=False)
 
 
@@ -214,11 +232,36 @@ class Argmax:
 
 
 @frozen
+class ArgmaxValue:
+    """The ids of the largest numbers in a buffer, the lowest on ties, into another; `call` is the definition's."""
+
+    value: str
+    call: m.Call
+    exchange: str | None
+    result: str
+
+
+@frozen
 class Repeat:
     """`body` so many times."""
 
     variable: str
     count: int
+    body: tuple[Op, ...]
+
+
+@frozen
+class RowLoop:
+    """`body` for each of the rows `start .. stop` of a block in turn; its ops belong to `place`, and have one row.
+
+    A value of all rows stands there for the row at hand, and is written in that row. Of each pair in `carried` the
+    second buffer, of one row, begins as the first row of the first, and goes from row to row.
+    """
+
+    place: str
+    start: int
+    stop: int
+    carried: tuple[tuple[str, str], ...]
     body: tuple[Op, ...]
 
 
@@ -253,14 +296,18 @@ type Op = (
     | Receive
     | StartTiles
     | Attend
+    | AttendBlock
     | Emit
     | Argmax
+    | ArgmaxValue
     | Repeat
+    | RowLoop
     | LayerSwitch
     | LayerLoop
     | Barrier
     | RopeTables
     | Put
+    | Keep
     | Route
     | Fetch
     | ExpertDot

@@ -6,8 +6,9 @@ from functools import cached_property
 
 from ...model import ir as m
 from ...model.facts import STEP
+from ...model.instance import Instance
 from ...records import frozen
-from .ops import LayerLoop, Op
+from .ops import Dot, LayerLoop, Op, Repeat, RowLoop
 
 
 @frozen(repr=False, slots=False)
@@ -56,17 +57,47 @@ class Phase:
         return {part: tuple(layers) for part, layers in found.items()}
 
     @cached_property
+    def early(self) -> frozenset[str]:
+        """The products of the step itself that are multiplied before its layers: the tapes begin with them."""
+        return frozenset(_multiplied(self.around[0])) if self.loop is not None else frozenset()
+
+    @cached_property
+    def row_loops(self) -> dict[str, tuple[str, RowLoop]]:
+        """By their places, the loops over rows, each with the part or step that it is in."""
+        found = {op.place: (self.place, op) for op in self.body if isinstance(op, RowLoop)}
+        for switch in self.loop.choices if self.loop is not None else ():
+            for part, body in switch.bodies:
+                found |= {op.place: (part, op) for op in body if isinstance(op, RowLoop)}
+        return found
+
+    @cached_property
     def carried(self) -> frozenset[str]:
         """The names that the step sets before its loop over the layers; none where there is no loop."""
         return carried(self.step)
+
+
+def _multiplied(ops: tuple[Op, ...]) -> list[str]:
+    found: list[str] = []
+    for op in ops:
+        if isinstance(op, Repeat | RowLoop):
+            found += _multiplied(op.body)
+        elif isinstance(op, Dot):
+            found.append(op.product)
+    return found
 
 
 def carried(step: m.Step) -> frozenset[str]:
     """The names that a step sets before its loop over the layers; none where there is no loop."""
     found: set[str] = set()
     for statement in step.body:
-        if isinstance(statement, m.Loop):
+        if isinstance(statement, m.Loop) and statement.variable == "layer":
             return frozenset(found)
         if isinstance(statement, m.Assign):
             found.update(statement.names)
     return frozenset()
+
+
+def rope_key(call: m.Call, channels: int, instance: Instance, step: str = m.DECODE) -> str:
+    """What two rotary embeddings that turn alike have in common: those of another step have rows elsewhere."""
+    said = [f"{name} {float(instance.number(static)):g}" for name, static in sorted(call.options, key=lambda o: o[0])]
+    return ", ".join([f"{channels} channels", *said, *([f"in {step}"] if step else [])])

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from ...diagnostics import Diagnostic, Label, MksError
 from ...model import ir as m
+from ...model.facts import STEP
 from ...model.instance import Instance
 from ...records import frozen
 from ...schedule.ir import Pass, Schedule
@@ -15,6 +17,18 @@ from ...schedule.shares import Shares
 from .ops import LayerSwitch, RopeTables
 from .phases import Phase
 from .resources import Array, Buffer, CacheRing, Collective, Copy, ExpertPool, Product, Ring, View
+
+
+def several_steps(program: Program) -> Diagnostic:
+    """E901: that no kernel does several steps in one call."""
+    names = " and ".join(f"`{phase.name}`" for phase in program.phases)
+    return Diagnostic("E901", f"kernels cannot do this yet: the steps {names} in one call",
+                      Label(program.instance.model.span))  # fmt: skip
+
+
+def weight_key(place: str, weight: m.Weight) -> str:
+    """By what name a place's view of a small weight is known: its own, in the part or decode step whose it is."""
+    return weight.name if (weight.part or STEP) == place else f"{place}/{weight.name}"
 
 
 def _is_small(value: float) -> bool:
@@ -70,13 +84,47 @@ class Program:
 
     @property
     def phase(self) -> Phase:
-        """The phase of a Program that has one only, as those that decode have."""
-        (found,) = self.phases
-        return found
+        """The phase of a Program that has one only, as those that decode have; raises `MksError` of any other."""
+        if len(self.phases) > 1:
+            raise MksError([several_steps(self)])
+        return self.phases[0]
 
     @cached_property
     def _phase_of(self) -> dict[str, Phase]:
-        return {place: phase for phase in self.phases for place in (*phase.layers, phase.place)}
+        return {place: phase for phase in self.phases for place in (*phase.layers, phase.place, *phase.row_loops)}
+
+    def home(self, place: str) -> str:
+        """The part or step that a place is in, which is itself but for the inside of a loop over rows."""
+        phase = self._phase_of.get(place)
+        return phase.row_loops[place][0] if phase is not None and place in phase.row_loops else place
+
+    def rows_at(self, place: str) -> int:
+        """The rows of values in a place: one inside of a loop over rows."""
+        return 1 if self.home(place) != place else self.phase_of(place).rows
+
+    def is_step(self, place: str | None) -> bool:
+        """Whether what belongs to a place is there once a call: to a step, or to none."""
+        return place in (None, "", *(phase.place for phase in self.phases))
+
+    def name_at(self, place: str, name: str) -> str | None:
+        """The value that a name means in a place: its own, its loop's part's, or its step's; `None` if there is none.
+
+        It is known by the place's name and its own, and a decode step's by its own alone.
+        """
+        for owner in dict.fromkeys((place, self.home(place), self.phase_of(place).step.name)):
+            if (full := f"{owner}.{name}") in self.views:
+                return full
+        return name if name in self.views else None
+
+    def weight_at(self, place: str, weight: str) -> str:
+        """By what name a place's view of one of its small weights is known."""
+        return weight_key(self.home(place), self.instance.model.weights[weight])
+
+    @cached_property
+    def weight_keys(self) -> dict[str, tuple[str, m.Weight]]:
+        """Each place's weights by the names that their views there would have."""
+        weights = self.instance.model.weights.values()
+        return {weight_key(place, weight): (place, weight) for place in self.places for weight in weights}
 
     @property
     def places(self) -> frozenset[str]:
@@ -94,8 +142,9 @@ class Program:
 
     def times(self, place: str | None) -> int:
         """How often a call runs a place: a part once for each of its layers, what belongs to a step itself once."""
-        steps = {phase.place for phase in self.phases}
-        return 1 if place in (None, "") or place in steps else len(self.layers_of(place))
+        if place is not None and self.home(place) != place:
+            return self._trips(place) * self.times(self.home(place))
+        return 1 if place is None or self.is_step(place) else len(self.layers_of(place))
 
     def always(self, choice: LayerSwitch) -> bool:
         """Whether every layer runs one of a choice's parts."""
@@ -108,13 +157,33 @@ class Program:
 
     def transfers(self, ring: str) -> list[tuple[str, int | None]]:
         """The products whose matrices pass through a ring, with their layers, in the order of use."""
-        by_place: dict[str, list[str]] = {}
-        for product in self.products.values():
-            if product.ring == ring:
-                by_place.setdefault(product.place, []).append(product.name)
         found: list[tuple[str, int | None]] = []
         for phase in self.phases:
+            by_place = {place: self.taken(ring, place) for place in (*phase.layers, phase.place)}
+            early = [name for name in by_place[phase.place] if name in phase.early]
+            found += [(name, None) for name in early]
             for layer, parts in phase.layer_parts.items():
-                found += [(name, layer) for part in parts for name in by_place.get(part, ())]
-            found += [(name, None) for name in by_place.get(phase.place, ())]
+                found += [(name, layer) for part in parts for name in by_place[part]]
+            found += [(name, None) for name in by_place[phase.place] if name not in phase.early]
         return found
+
+    def taken(self, ring: str, place: str) -> list[str]:
+        """The products that one run of a part or step takes from a ring, those of its loops over rows as often."""
+        found: list[str] = []
+        again: list[str] = []
+        loop = place
+        for product in self.products.values():
+            if product.ring != ring or self.home(product.place) != place:
+                continue
+            if product.place != loop:
+                found += again * self._trips(loop)
+                again, loop = [], product.place
+            again.append(product.name)
+        return found + again * self._trips(loop)
+
+    def _trips(self, place: str) -> int:
+        """How often the inside of a loop over rows runs each time; any other place once."""
+        if self.home(place) == place:
+            return 1
+        loop = self.phase_of(place).row_loops[place][1]
+        return loop.stop - loop.start

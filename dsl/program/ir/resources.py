@@ -100,7 +100,8 @@ class CacheRing:
     """Tiles of `tile` positions of a part's caches, in `slots` buffers each.
 
     `caches` are keys and values, perhaps `expanded` from latents; or latents and common channels. Of a row's positions
-    a core has at most `positions`: all of them, or its blocks where they are shared out over `axes` of the mesh.
+    a core has at most `positions`: all of them, or its blocks where they are shared out over `axes` of the mesh. Of a
+    `window`, which ends before the first of the rows, the positions lie in turn in as many as there are.
     """
 
     name: str
@@ -112,6 +113,7 @@ class CacheRing:
     positions: int
     axes: tuple[str, ...] = ()
     expanded: Expanded | None = None
+    window: int | None = None
 
     @property
     def tiles(self) -> int:

@@ -21,17 +21,25 @@ def ring_bytes(ring: p.Ring) -> int:
     return ring.slots * ring.rows * ROW_BYTES
 
 
-def exchange_set(exchange: p.Collective) -> str:
+def exchange_set(program: p.Program, exchange: p.Collective) -> str:
     """Exchanges of one shape share a set of buffers, whose parity alternates."""
     width = f"{exchange.width}{' and more' if exchange.beside else ''}"
-    return f"{exchange.kind.name} {exchange.wire} {width} over {' '.join(exchange.axes)}"
+    rows = exchange_rows(program, exchange)
+    those = "" if rows == program.rows else f" of {rows} rows"
+    return f"{exchange.kind.name} {exchange.wire} {width}{those} over {' '.join(exchange.axes)}"
+
+
+def exchange_rows(program: p.Program, exchange: p.Collective) -> int:
+    """The rows of an exchange's value."""
+    view = program.views.get(exchange.value)
+    return program.buffers[exchange.value if view is None else view.buffer].shape[0]
 
 
 def collective(program: p.Program, exchange: p.Collective) -> CollectivePlan:
     """Its buffers and phases."""
     cores = program.schedule.ways(exchange.axes)
     beside = program.buffers[exchange.beside].shape[-1] if exchange.beside else 0
-    given = Exchanged(cores, program.rows, exchange.width + beside, exchange.wire, beside)
+    given = Exchanged(cores, exchange_rows(program, exchange), exchange.width + beside, exchange.wire, beside)
     return exchange.kind.plan(given)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import ir as p
+from . import spec_blocks as blocks
 from . import spec_compute as makes
 from . import spec_transfers as moves
 from .spec_access import Access, Wrong
@@ -33,21 +34,25 @@ OPS: dict[type, Rule] = {
     p.CopyWait: moves.loaded,
     p.StoreStart: moves.save,
     p.StoreWait: moves.saved,
-    p.Lookup: moves.lookup,
+    p.Lookup: blocks.lookup,
     p.Compute: makes.compute,
     p.Send: makes.send,
     p.Receive: makes.receive,
     p.StartTiles: moves.start_tiles,
     p.Attend: makes.attend,
+    p.AttendBlock: blocks.attend_block,
     p.Emit: moves.emit,
     p.Argmax: makes.greedy,
+    p.ArgmaxValue: blocks.argmax_value,
     p.RopeTables: makes.turns,
     p.Put: makes.put,
+    p.Keep: blocks.keep,
     p.Route: makes.route,
     p.Fetch: moves.fetch,
     p.ExpertDot: makes.expert_dot,
     p.Experts: makes.experts,
     p.Repeat: _nothing,
+    p.RowLoop: blocks.row_loop,
     p.LayerSwitch: _nothing,
     p.LayerLoop: _nothing,
 }

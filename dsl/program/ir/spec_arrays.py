@@ -48,14 +48,13 @@ def _entry(array: p.Array, program: p.Program) -> Made:
     name = array.name.removeprefix("entry ")
     ring = _ring_of(name, program)
     heads, width, dtype = cached(name, ring, program)
-    return (program.times(ring.part), program.phase_of(ring.part).rows, heads, width), dtype
+    part = array.part or ring.part
+    return (program.times(part), program.rows_at(part), heads, width), dtype
 
 
 def _vectors(array: p.Array, program: p.Program) -> Made:
     """Weights one after the other, none in another's place."""
-    views = [
-        v for name, v in program.views.items() if v.buffer == array.name and name in program.instance.model.weights
-    ]
+    views = [v for name, v in program.views.items() if v.buffer == array.name and name in program.weight_keys]
     at = 0
     for view in sorted(views, key=lambda view: view.start):
         if view.start != at:
@@ -91,8 +90,22 @@ def _trace(array: p.Array, program: p.Program) -> Made:
     return (*([] if array.part is None else [program.times(array.part)]), *held.shape), held.dtype
 
 
+def _taps(array: p.Array, program: p.Program) -> Made:
+    """Rows of the drafted model's values."""
+    type_ = program.instance.model.taps[array.name.removeprefix("taps ")].type
+    rows = program.rows_at(array.part or STEP)
+    return (1, rows, *program.instance.shape(type_.shape)), program.instance.dtype(type_)
+
+
+def _value(array: p.Array, program: p.Program) -> Made:
+    """A step's output as its buffer is."""
+    phase, held = program.phase_of(array.part or STEP), program.buffers[program.views[array.name].buffer]
+    type_ = phase.step.types[array.name.removeprefix(f"{phase.place}.")]
+    return (phase.rows, *program.shares.shape(type_.shape)), held.dtype
+
+
 # Arrays in HBM by their kinds, operands and outputs: shape and type.
 ARRAYS: dict[str, Callable[[p.Array, p.Program], Made]] = {
     "state": _state, "cache": _held_cache, "latents": _held_cache, "entry": _entry, "vectors": _vectors,
-    "table": _table, "bank": _bank_array, "logits": _logits, "trace": _trace,
+    "table": _table, "bank": _bank_array, "logits": _logits, "trace": _trace, "taps": _taps, "value": _value,
 }  # fmt: skip

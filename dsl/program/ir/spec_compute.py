@@ -19,7 +19,7 @@ from .spec_transfers import tiles
 
 def dot(op: p.Dot, place: str, program: p.Program) -> Iterator[Access]:
     made = program.products[op.product]
-    run, rows, tiling = made.tiling.runs[op.run], program.phase_of(place).rows, made.tiling
+    run, rows, tiling = made.tiling.runs[op.run], program.rows_at(place), made.tiling
     blocks = run.count * run.blocks
     if made.piece:
         heads = sum(each.count * each.blocks for each in tiling.runs)
@@ -35,7 +35,9 @@ def compute(op: p.Compute, place: str, program: p.Program) -> Iterator[Access]:
     row = lowered_ops.table.get(op.node.op) if isinstance(op.node, m.Call) else None
     for name in op.outputs:
         own = (row is not None and row.heads_first) or name in program.copies or name not in program.buffers
-        yield writes(name, None if own else (program.phase_of(place).rows, *program.buffers[name].shape[1:]))
+        # A loop over rows writes its row of what all rows are kept of.
+        rows = program.rows_at(place if own or program.buffers[name].place == place else program.home(place))
+        yield writes(name, None if own else (rows, *program.buffers[name].shape[1:]))
 
 
 def _elements(index: m.Static, guard: m.Static | None, place: str, program: p.Program) -> range:
@@ -56,12 +58,12 @@ def put(op: p.Put, place: str, program: p.Program) -> Iterator[Access]:
     written, (count, *shape) = _elements(op.index, op.guard, place, program), program.shares.shape(state.type.shape)
     if written.stop > count:
         raise Wrong(f"`{place}` writes the elements {written.start} .. {written.stop} of {count} of `{op.buffer}`")
-    yield writes(op.buffer, (count, program.phase_of(place).rows, *shape), program.instance.dtype(state.type))
+    yield writes(op.buffer, (count, program.rows_at(place), *shape), program.instance.dtype(state.type))
 
 
 def send(op: p.Send, place: str, program: p.Program) -> Iterator[Access]:
     made = program.exchanges[op.exchange]
-    rows, ways = program.phase_of(place).rows, program.schedule.ways(made.axes)
+    rows, ways = program.rows_at(place), program.schedule.ways(made.axes)
     if made.kind.operation is Operation.SOFTMAX_MERGE:
         heads, width = program.buffers[made.result].shape[1:]
         yield reads(made.value, (rows, ways * heads, width + LANES), "f32")
@@ -73,7 +75,7 @@ def send(op: p.Send, place: str, program: p.Program) -> Iterator[Access]:
 
 def receive(op: p.Receive, place: str, program: p.Program) -> Iterator[Access]:
     made = program.exchanges[op.exchange]
-    yield from _RECEIVED[made.kind.operation](made, program.phase_of(place).rows, program)
+    yield from _RECEIVED[made.kind.operation](made, program.rows_at(place), program)
 
 
 def _sum(made: p.Collective, rows: int, program: p.Program) -> Iterator[Access]:
@@ -129,7 +131,7 @@ def width_of(view: p.View, held: p.Buffer) -> int:
 
 def attend(op: p.Attend, place: str, program: p.Program) -> Iterator[Access]:
     """Queries and results of latent attention are of all cores' heads where positions are sharded."""
-    ring, shares, rows = program.caches[op.ring], program.shares, program.phase_of(place).rows
+    ring, shares, rows = program.caches[op.ring], program.shares, program.rows_at(place)
     working, call = program.instance.working, op.call
     heads, width = shares.shape(call.args[0].type.shape)
     if len(op.queries) == 1:
@@ -149,7 +151,7 @@ def attend(op: p.Attend, place: str, program: p.Program) -> Iterator[Access]:
 def turns(op: p.RopeTables, place: str, program: p.Program) -> Iterator[Access]:
     width = op.call.option("width")
     lanes = turned(op.channels, op.channels if width is None else int(program.instance.number(width)))
-    rows = program.phase_of(place).rows
+    rows = program.rows_at(place)
     yield from (writes(name, (rows, lanes), "f32") for name in (op.cos, op.sin))
 
 
@@ -161,7 +163,7 @@ def route(op: p.Route, place: str, program: p.Program) -> Iterator[Access]:
     scores = op.call.args[0]
     if not isinstance(scores, m.Local) or scores.name != op.scores:
         raise Wrong(f"`{op.scores}` are no operand of the op's own `route`")
-    rows = program.phase_of(place).rows
+    rows = program.rows_at(place)
     yield reads(op.scores, (rows, experts), "f32")
     yield from expression(op.call.args[1], place, program)
     yield writes(op.weights, (rows, experts), "f32")
@@ -171,7 +173,7 @@ def expert_dot(op: p.ExpertDot, place: str, program: p.Program) -> Iterator[Acce
     bank = program.banks[op.bank]
     tiling = bank.layout.products[op.product].tiling
     yield reads(bank.name, (range(bank.slots), bank.layout.rows, WIDTH), "int32")
-    rows = program.phase_of(place).rows
+    rows = program.rows_at(place)
     yield reads(op.operand, (rows, tiling.inputs), program.instance.working)
     yield writes(op.result, (rows, tiling.outputs), "f32")
 
@@ -210,17 +212,16 @@ def expression(node: m.Node, place: str, program: p.Program) -> Iterator[Access]
                 pending.append((each.body, bound.union(name for name, _ in each.bindings)))
                 continue
             case m.Local():
-                name = f"{place}.{each.name}" if f"{place}.{each.name}" in program.views else each.name
-                name = None if each.name in bound else name
+                name = None if each.name in bound else program.name_at(place, each.name)
             case m.WeightRef():
-                name = each.name
+                name = program.weight_at(place, each.name)
             case m.StateRef() if each.name in program.buffers:
                 found[each.name, How.READ] = None
             case m.Call():
                 for state, changed in _states(each, program):
                     found[state, How.UPDATE if changed else How.READ] = None
                 if each.op == "rope":
-                    found |= {(turn, How.READ): None for turn in _turned(each, program)}
+                    found |= {(turn, How.READ): None for turn in _turned(each, place, program)}
         if name is not None and name in program.views:
             found[program.views[name].buffer, How.READ] = None
         pending += [(child, bound) for child in children(each)]
@@ -228,10 +229,10 @@ def expression(node: m.Node, place: str, program: p.Program) -> Iterator[Access]
         yield Access(how, Where.BUFFER, buffer)
 
 
-def _turned(call: m.Call, program: p.Program) -> tuple[str, ...]:
+def _turned(call: m.Call, place: str, program: p.Program) -> tuple[str, ...]:
     """Where the rows' turns lie."""
     channels = program.shares.length(call.args[0].type.shape[-1])
-    found = program.turns.get(p.rope_key(call, channels, program.instance))
+    found = program.turns.get(p.rope_key(call, channels, program.instance, program.phase_of(place).step.name))
     return () if found is None else (found.cos, found.sin)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ...collectives.collective import Operation
 from ...model import ir as m
-from ...model.facts import STEP
+from ...schedule.blocks import BLOCK
 from ...schedule.blocks import STEP as POSITIONS
 from ...schedule.blocks import room as room_of_cores
 from ...targets.lanes import LANES
@@ -56,15 +56,17 @@ def _view(named: tuple[str, p.View], program: p.Program) -> Iterator[Claim]:
     held = program.buffers.get(view.buffer)
     if held is None:
         raise Wrong(f"`{name}` lies in `{view.buffer}`, which is no buffer")
-    weight = program.instance.model.weights.get(name)
-    if weight is not None:
+    known = program.weight_keys.get(name)
+    if known is not None:
+        place, weight = known
         shape = program.shares.weight_shape(weight)
-        yield Claim(name, "its buffer", view.buffer, f"vectors {weight.part or STEP}")
+        yield Claim(name, "its buffer", view.buffer, f"vectors {place}")
         yield Claim(name, "its shape", (view.shape, view.transposed), (shape, len(shape) == 2))
         columns, lanes = room_of(view), held.shape[-1]
     else:
         columns, lanes = view.start + width_of(view, held), held.shape[-1] * (2 if held.dtype == "int32" else 1)
-        slots = 2 if held.dtype == "int32" or view.buffer in program.copies else 1
+        words = held.dtype == "int32" and len(held.shape) > 1  # a table's row
+        slots = 2 if words or view.buffer in program.copies else 1
         yield Claim(name, "its axes", (len(view.shape), view.transposed), (len(held.shape) - slots, False))
         if name in program.buffers:
             yield Claim(name, "its buffer", view.buffer, name)
@@ -95,7 +97,7 @@ def _product(made: p.Product, program: p.Program) -> Iterator[Claim]:
         raise Wrong(f"`{made.name}` comes through `{made.ring}`, which is no ring")
     (dtype, *others) = dict.fromkeys(instance.dtype(weight.type) for weight in weights)
     yield Claim(made.name, "the type of its weights", (made.dtype, *others), (dtype,))
-    yield Claim(made.name, "its weights' place", {weight.part or STEP for weight in weights}, {made.place})
+    yield from _own_weights(made, weights, program)
     heads: tuple[int, ...] = ()
     if made.piece:
         wanted, widths, heads = _of_heads(made, program)
@@ -105,9 +107,19 @@ def _product(made: p.Product, program: p.Program) -> Iterator[Claim]:
     yield Claim(made.name, "its rows of weights", made.widths, widths)
     yield Claim(made.name, "its tiles", made.tiling, wanted)
     for name, columns in ((made.operand, wanted.inputs), (made.result, wanted.outputs)):
-        yield Claim(
-            name, "its shape", program.buffers[name].shape, (*heads, program.phase_of(made.place).rows, columns)
-        )
+        yield Claim(name, "its shape", program.buffers[name].shape, (*heads, program.rows_at(made.place), columns))
+
+
+def _own_weights(made: p.Product, weights: list[m.Weight], program: p.Program) -> Iterator[Claim]:
+    """A step's of the model; a part's of the same layers."""
+    home = program.home(made.place)
+    for weight in weights:
+        if program.is_step(home) or weight.part is None:
+            yield Claim(made.name, "its weights' part", weight.part, None if program.is_step(home) else home)
+        else:
+            held = set(program.instance.owner_layers(weight.part) or ())
+            inside = set(program.layers_of(home)) <= held
+            yield Claim(made.name, f"that `{weight.part}` has weights in its layers", inside, True)
 
 
 def _of_heads(made: p.Product, program: p.Program) -> tuple[Tiling, tuple[int, ...], tuple[int, ...]]:
@@ -140,9 +152,15 @@ def _cache(ring: p.CacheRing, program: p.Program) -> Iterator[Claim]:
     schedule = program.schedule
     over, context = schedule.over_positions, schedule.context
     yield Claim(ring.name, "the axes over which positions lie", ring.axes, over)
-    yield Claim(
-        ring.name, "positions", ring.positions, room_of_cores(context, schedule.ways(over)) if over else context
-    )
+    if ring.window is not None:
+        seen = ring.window + program.phase_of(ring.part).rows - 1
+        context = min(context, -(-seen // BLOCK) * BLOCK)
+    whole = room_of_cores(context, schedule.ways(over)) if over else context
+    yield Claim(ring.name, "positions", ring.positions, whole)
+    lasts = [program.instance.model.states[name].last for name in ring.caches if ring.expanded is None]
+    windows = {None if last is None else program.instance.number(last, layer)
+               for last in lasts for layer in program.layers_of(ring.part)}  # fmt: skip
+    yield Claim(ring.name, "positions that it sees", {ring.window}, windows or {None})
     yield Claim(ring.name, f"tiles in steps of {POSITIONS}", ring.tile > 0 and ring.tile % POSITIONS == 0, True)
     yield Claim(ring.name, "a buffer for each cache", len(set(ring.buffers)), len(ring.caches))
     kept = ring.expanded
@@ -170,7 +188,7 @@ def _bank(bank: p.ExpertPool, program: p.Program) -> Iterator[Claim]:
         bank.name,
         "room for those that may be chosen",
         bank.most,
-        min(count, program.phase_of(bank.part).rows * bank.top),
+        min(count, program.rows_at(bank.part) * bank.top),
     )
     yield Claim(bank.name, "its part", {weight.part for each in declared for weight in each}, {bank.part})
     room = 1 <= bank.slots <= program.buffers[bank.name].shape[0]
@@ -213,14 +231,16 @@ def _exchange(made: p.Collective, program: p.Program) -> Iterator[Claim]:
 
 def _turns(named: tuple[str, p.RopeTables], program: p.Program) -> Iterator[Claim]:
     key, made = named
-    yield Claim(key, "what it turns by", p.rope_key(made.call, made.channels, program.instance), key)
+    step = next((phase.step.name for phase in program.phases if made in phase.body), m.DECODE)
+    yield Claim(key, "what it turns by", p.rope_key(made.call, made.channels, program.instance, step), key)
     yield Claim(key, "cosines apart from sines", made.cos != made.sin, True)
 
 
 def _scalar(named: tuple[m.Static, tuple[float, ...]], program: p.Program) -> Iterator[Claim]:
     """Each layer's."""
     static, values = named
-    yield Claim(static.span.text, "its values", values, program.instance.by_layer(static))
+    known = [program.instance.by_layer(static, phase.step.name) for phase in program.phases]
+    yield Claim(static.span.text, "its values", values, values if values in known else known[0])
 
 
 def _array(array: p.Array, program: p.Program) -> Iterator[Claim]:

@@ -9,7 +9,7 @@ from ...targets.lanes import padded
 from .. import ir as p
 from ..layout.lanes import whole_lanes
 from ..layout.tiling import WIDTH
-from .spec_access import Access, Extents, How, Where, Wrong, reads, writes
+from .spec_access import Access, Extents, How, Where, Wrong, reads
 
 
 def start(op: p.Start, place: str, program: p.Program) -> Iterator[Access]:
@@ -55,18 +55,6 @@ def save(op: p.StoreStart, place: str, program: p.Program) -> Iterator[Access]:
     whole, slot, dtype = entry(copy, program)
     yield Access(How.LEAVE, Where.BUFFER, copy.buffer, (_slots(copy), *slot), dtype)
     yield Access(How.FILL, Where.OUTPUT, op.copy, (program.times(copy.part), *whole), dtype)
-
-
-def lookup(op: p.Lookup, place: str, program: p.Program) -> Iterator[Access]:
-    table = program.instance.model.weights[op.table.removeprefix("table ")]
-    rows, width = program.shares.weight_shape(table)
-    words = -(-width // (256 if program.instance.dtype(table.type) == "bf16" else 128)) * 128
-    if op.share not in (None, rows):
-        raise Wrong(f"`{op.table}` has {rows} rows on a core; {op.share} are looked up")
-    if (op.share is None) != (rows == program.instance.length(table.shape[0])):
-        raise Wrong(f"`{op.table}` has {rows} rows of {program.instance.length(table.shape[0])} on a core")
-    yield Access(How.LEAVE, Where.ARRAY, op.table, (rows, 1, words), "int32")
-    yield writes(op.buffer, (program.phase_of(place).rows, 1, words), "int32")
 
 
 def cached(name: str, ring: p.CacheRing, program: p.Program) -> tuple[int, int, str]:

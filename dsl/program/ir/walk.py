@@ -12,7 +12,7 @@ from typing import Any
 from attrs import field
 
 from ...records import frozen
-from .ops import Experts, LayerLoop, LayerSwitch, Op, Repeat
+from .ops import Experts, LayerLoop, LayerSwitch, Op, Repeat, RowLoop
 from .phases import Phase
 from .program import Program
 
@@ -25,7 +25,7 @@ type Path = tuple[int, ...]
 class Body:
     """Ops that another holds; each run of that one runs them `trips` times, or once for each of `layers`.
 
-    `path` leads to them from the op that holds them. Those with a `place` are a part's, and run where a layer has it.
+    `path` leads to them from the op that holds them. Those with a `place` of a `part` run where a layer has it.
     """
 
     ops: tuple[Op, ...]
@@ -33,14 +33,16 @@ class Body:
     trips: int = 1
     layers: range | None = None
     place: str | None = None
+    part: bool = False
 
 
 # The ops that hold others. How many experts are chosen no Program says: their body counts for one.
 _BODIES: dict[type, Callable[[Any], tuple[Body, ...]]] = {
     Repeat: lambda op: (Body(op.body, trips=op.count),),
     Experts: lambda op: (Body(op.body),),
+    RowLoop: lambda op: (Body(op.body, trips=op.stop - op.start, place=op.place),),
     LayerLoop: lambda op: (Body(op.choices, trips=op.stop - op.start, layers=range(op.start, op.stop)),),
-    LayerSwitch: lambda op: tuple(Body(ops, (i,), place=part) for i, (part, ops) in enumerate(op.bodies)),
+    LayerSwitch: lambda op: tuple(Body(ops, (i,), place=part, part=True) for i, (part, ops) in enumerate(op.bodies)),
 }
 
 
@@ -103,7 +105,7 @@ def _placed(program: Program, ops: tuple[Op, ...], path: Path, place: str, trips
         here = (*path, i)
         bodies = []
         for body in children(op):
-            own, inner = (place, trips * body.trips) if body.place is None else (body.place, program.times(body.place))
+            own, inner = body.place or place, trips * body.trips if not body.part else program.times(body.place)
             bodies.append(_placed(program, body.ops, here + body.path, own, inner))
         found.append(Placed(op, here, place, trips, tuple(bodies)))
     return tuple(found)
@@ -116,6 +118,6 @@ def _executed(ops: tuple[Placed, ...], phase: Phase, parts: tuple[str, ...]) -> 
             if body.layers is not None:
                 for layer in body.layers:
                     yield from _executed(inner, phase, phase.layer_parts.get(layer, ()))
-            elif body.place is None or body.place in parts:
+            elif not body.part or body.place in parts:
                 for _ in range(body.trips):
                     yield from _executed(inner, phase, parts)

@@ -100,25 +100,40 @@ def ring_of_tiles(states: list[m.State], call: m.Call, frame: Frame,
     """The caches that a call attends to, and the slots that their tiles go through; the line that prefetches them."""
     build, part = frame.build, frame.place
     said = next((x for x in build.schedule.prefetches if x.kind == "cache" and x.what == part), None)
-    if len(states) != 2 or any(state.last is not None for state in states):
-        raise cannot("attend to a window of the cache", call.span)
+    window = window_of(states, call, frame)
     if states[0].name == states[1].name:
         raise cannot("attend to one cache as keys and as values", call.span, "write each entry to a cache of its own")
     ring = f"cache {part}"
     if ring in build.caches:
         raise cannot("attend twice in one part", call.span)
     over, context = build.schedule.over_positions, build.schedule.context
+    if window is not None:
+        # Those that a block's rejected rows overwrite are still seen by the next one.
+        context = min(context, -(-(window + build.rows - 1) // BLOCK) * BLOCK)
     own = room(context, build.schedule.ways(over)) if over else context
     tile = min((said and said.tile) or TILE_TOKENS, longest_tile(context, build.schedule.ways(over)))
     slots = (said and said.slots) or TILE_SLOTS
     buffers = tuple(f"tiles of {state.name}" for state in states)
-    made = p.CacheRing(ring, part, tuple(s.name for s in states), buffers, tile, slots, own, over, expanded)
+    made = p.CacheRing(ring, part, tuple(s.name for s in states), buffers, tile, slots, own, over, expanded, window)
     for state, buffer in zip(states, buffers, strict=True):
         _, _, heads, _, width = array_of(build, state, made, "cache").shape
         build.buffer(buffer, (slots, heads, tile, width), build.dtype(state.type), "", state.span)
     _check_tiles(made, build, said.span if said is not None else call.span)
     build.caches[ring] = made
     return ring, said
+
+
+def window_of(states: list[m.State], call: m.Call, frame: Frame) -> int | None:
+    """How many earlier positions a block sees, the same for all of a part's caches and layers; `None` for all."""
+    build = frame.build
+    found = {None if state.last is None else tuple(build.shares.instance.number(state.last, layer)
+             for layer in build.layers_of(frame.place)) for state in states}  # fmt: skip
+    if found == {None} and len(states) == 2:
+        return None
+    (lasts,) = found if len(found) == 1 else (None,)
+    if len(states) != 2 or lasts is None or len(set(lasts)) != 1 or call.op != "attend_block":
+        raise cannot("attend to a window of the cache", call.span)
+    return int(lasts[0])
 
 
 def _check_tiles(ring: p.CacheRing, build: Build, span: Span) -> None:
@@ -153,6 +168,9 @@ def write_entries(states: list[m.State], node: Node, span: Span, frame: Frame) -
     """A value's entries in caches at the row's position: buffers of their own, which leave for outputs of the call."""
     build, layers = frame.build, len(frame.build.layers_of(frame.place))
     names = tuple(entry_of(state.name) for state in states)
+    if any(state.part != frame.place for state in states):
+        _keep_entries(states, node, span, frame)
+        return
     for name, state in zip(names, states, strict=True):
         shape, dtype = entry_shape(build, state), build.dtype(state.type)
         build.buffer(name, (2, build.rows, *shape), dtype, "", span)
@@ -160,6 +178,18 @@ def write_entries(states: list[m.State], node: Node, span: Span, frame: Frame) -
         build.outputs[name] = p.Array(name, (layers, build.rows, *shape), dtype, "entry", frame.place)
     frame.ops += [p.StoreWait(name, ahead=False) for name in names]
     frame.ops += [p.Compute(names, node, None, span), *map(p.StoreStart, names)]
+
+
+def _keep_entries(states: list[m.State], node: Node, span: Span, frame: Frame) -> None:
+    """Entries that another part reads: each layer's stay where they are until the end of the call."""
+    build, layers = frame.build, len(frame.build.layers_of(frame.place))
+    (state,) = states
+    name, shape, dtype = entry_of(state.name), entry_shape(build, state), build.dtype(state.type)
+    if name in build.outputs:
+        raise cannot("write a cache in two parts", span)
+    build.buffer(name, (layers, build.rows, *shape), dtype, "", span)
+    build.outputs[name] = p.Array(name, (layers, build.rows, *shape), dtype, "entry", frame.place)
+    frame.ops.append(p.Keep(name, node, span))
 
 
 def entry_of(cache: str) -> str:

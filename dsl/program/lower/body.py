@@ -7,40 +7,91 @@ from attrs import evolve
 from ...model import ir as m
 from ...model import ops as registry
 from ...model.expressions import walk
-from ...model.facts import STEP, names_of
+from ...model.facts import names_of
 from ...model.ir import Node
 from .. import ir as p
 from .along import refuse_along, whole_along
 from .attention import attend, attend_latent, write_entries
+from .block_attention import attend_block
 from .build import Build, cannot, groups, layer_scalar
 from .expanded_cache import attend_expanded, is_expanded
 from .frame import Frame, Mark, Ops
+from .lookup import argmax, look_up
 from .matmul import matmul
 from .moe import expert_matmul, experts, route
 from .options import by_layer
 from .partials import axes
 from .reduce import complete, norm_of_share, scattered
 from .sharded_value import ShardedValue, linear, whole
-from .small_weights import is_table, row_name
+from .small_weights import is_table
 
 
-def lower_body(build: Build, place: str, statements: tuple[m.Assign | m.Write, ...]) -> Ops:
-    """The ops of a part, or of a step's statements before or after its loop."""
-    frame = Frame(build, place, groups(build, place), split, statements)
+def lower_body(build: Build, place: str, statements: tuple[m.Statement, ...], later: frozenset[str] = frozenset()) -> (
+        Ops):  # fmt: skip
+    """The ops of a part, or of a step's statements before or after its loop over layers; `later` are names read then.
+
+    A loop over rows is one op.
+    """
+    own = tuple(s for s in statements if isinstance(s, m.Assign | m.Write))
+    frame = Frame(build, place, groups(build, place, own), split, own)
     frame.ops.append(Mark("start", place))
-    for statement in statements:
-        frame.value = names_of(statement)[0]
-        frame.ops.append(Mark("before", f"{place}.{frame.value}"))
-        frame.arrive({node.name for node in walk(statement.value) if isinstance(node, m.Local)})
-        if isinstance(statement, m.Assign):
-            _assign(statement, frame)
-        elif build.schedule.model.states[statement.state].kind == "cache":
-            _entry(statement, frame)
+    for i, statement in enumerate(statements):
+        if isinstance(statement, m.Loop):
+            _rows(statement, later | _read(statements[i + 1 :]), frame)
         else:
-            _put(statement, frame)
-        frame.ops.append(Mark("after", f"{place}.{frame.value}"))
+            assert isinstance(statement, m.Assign | m.Write)
+            _statement(statement, frame)
     frame.arrive(set(frame.late))
     return frame.ops
+
+
+def _read(statements: tuple[m.Statement, ...]) -> frozenset[str]:
+    """The names that statements read."""
+    inner = [s for loop in statements if isinstance(loop, m.Loop) for s in loop.body]
+    values = [s.value for s in (*statements, *inner) if isinstance(s, m.Assign | m.Write)]
+    return frozenset(node.name for value in values for node in walk(value) if isinstance(node, m.Local))
+
+
+def _statement(statement: m.Assign | m.Write, frame: Frame) -> None:
+    build, place = frame.build, frame.place
+    frame.value = names_of(statement)[0]
+    frame.ops.append(Mark("before", f"{place}.{frame.value}"))
+    frame.arrive({node.name for node in walk(statement.value) if isinstance(node, m.Local)})
+    if isinstance(statement, m.Assign):
+        _assign(statement, frame)
+    elif build.schedule.model.states[statement.state].kind == "cache":
+        _entry(statement, frame)
+    else:
+        _put(statement, frame)
+    frame.ops.append(Mark("after", f"{place}.{frame.value}"))
+
+
+def _rows(loop: m.Loop, later: frozenset[str], outer: Frame) -> None:
+    """Row after row: names set before it and in it go from row to row; of those read `later` all rows are kept."""
+    build, home, place = outer.build, outer.place, f"{outer.place}.row"
+    if place in build.homes:
+        raise cannot("two loops over rows in one place", loop.span)
+    statements = tuple(s for s in loop.body if isinstance(s, m.Assign | m.Write))
+    start, stop = (int(build.shares.instance.number(bound)) for bound in (loop.start, loop.stop))
+    if len(statements) < len(loop.body) or not 0 <= start < stop <= build.rows:
+        raise cannot(f"loop over the rows {start} .. {stop} of {build.rows}", loop.span)
+    inner, carried = build.inside(place, home), []
+    types = {n: t for s in statements if isinstance(s, m.Assign) for n, t in zip(s.names, s.types, strict=True)}
+    outer.arrive(_read(statements))
+    for name, type_ in types.items():
+        before = build.known(name, home)
+        if before is not None and name in later:
+            raise cannot(f"read all rows of `{name}`, which goes from row to row", loop.span)
+        if before is not None:
+            carried.append((before, inner.value(f"{place}.{name}", type_, place, loop.span)))
+        elif name in later:
+            build.value(build.full(name, home), type_, "" if build.is_step(home) else home, loop.span)
+    frame = Frame(inner, place, groups(inner, place, statements), split, statements, later & types.keys())
+    for statement in statements:
+        _statement(statement, frame)
+    frame.arrive(set(frame.late))
+    ops = tuple(op for op in frame.ops if not isinstance(op, Mark))
+    outer.ops.append(p.RowLoop(place, start, stop, tuple(carried), ops))
 
 
 def _assign(statement: m.Assign, frame: Frame) -> None:
@@ -57,8 +108,8 @@ def _assign(statement: m.Assign, frame: Frame) -> None:
         return
     outputs = []
     for name, type_ in zip(statement.names, statement.types, strict=True):
-        own = name in carried or frame.place == STEP
-        full, place = (name, "") if own else (f"{frame.place}.{name}", frame.place)
+        full = frame.full(name)
+        place = "" if name in carried or frame.place == build.place else frame.place
         if share is not None:
             columns = build.buffers[share.name].shape[-1] if isinstance(share, m.Local) else 0
             build.held(full, (columns,), build.dtype(type_), place, statement.span)
@@ -73,10 +124,11 @@ def _renames(statement: m.Assign, node: Node, frame: Frame) -> bool:
     build = frame.build
     if isinstance(node, m.Call) and node.op == "f32":
         node = node.args[0]
-    made = build.views.get(node.name) if isinstance(node, m.Local) else None
-    if frame.place != STEP or len(statement.names) > 1 or statement.guard is not None or made is None:
+    found = build.known(node.name, frame.place) if isinstance(node, m.Local) else None
+    made = None if found is None else build.views[found]
+    if frame.place != build.place or len(statement.names) > 1 or statement.guard is not None or made is None:
         return False
-    name, type_ = statement.names[0], statement.types[0]
+    name, type_ = frame.full(statement.names[0]), statement.types[0]
     if type_.dtype != "f32" or build.buffers[made.buffer].dtype != "f32" or name in build.views:
         return False
     # The logits leave as a whole buffer, in which nothing may lie beside them.
@@ -142,8 +194,13 @@ def split(node: Node, frame: Frame) -> ShardedValue:
         case m.Call(op="attend_latent"):
             refuse_along(node, frame)
             return whole(attend_expanded(node, frame) if is_expanded(frame) else attend_latent(node, frame))
+        case m.Call(op="attend_block"):
+            refuse_along(node, frame)
+            return whole(attend_block(node, frame))
+        case m.Call(op="argmax"):
+            return whole(argmax(node, frame))
         case m.Call(op="index") if isinstance(node.args[0], m.WeightRef) and is_table(frame.build, node.args[0].name):
-            return _lookup(node, frame)
+            return look_up(node, frame)
         case m.Call(op="mix"):
             return whole(_mix(node, frame))
         case m.Call():
@@ -208,30 +265,6 @@ def _mix(node: m.Call, frame: Frame) -> Node:
     refuse_along(node, frame)
     _bank(base.name, frame)
     return evolve(node, args=(banks, *(complete(split(a, frame), a.type, frame) for a in (x, folded))))
-
-
-def _lookup(call: m.Call, frame: Frame) -> ShardedValue:
-    table, index = call.args
-    assert isinstance(table, m.WeightRef)
-    build = frame.build
-    declared = build.schedule.model.weights[table.name]
-    share, width = build.shares.weight_shape(declared)
-    dtype = build.dtype(declared.type)
-    if width != build.shares.instance.length(declared.shape[1]):
-        raise cannot("look up rows whose columns are shared out", call.span)
-    if not isinstance(index, m.Input):
-        raise cannot("look up a row that is not the token's or the position's", call.span)
-    over, name = build.shares.over(declared.shape[0]), row_name(table.name, index.name)
-    if build.shares.repeats(declared.shape[0]) > 1:
-        raise cannot("look up rows of which several cores hold the same", call.span)
-    words = -(-width // (256 if dtype == "bf16" else 128)) * 128
-    if name not in build.buffers:
-        build.buffer(name, (build.rows, 1, words), "int32", "", call.span)
-        build.views[name] = p.View(name, 0, (width,))
-        build.arrays[f"table {table.name}"] = p.Array(f"table {table.name}", (share, 1, words), "int32", "table")
-    frame.ops.append(p.Lookup(f"table {table.name}", index, name, share if over else None))
-    local = frame.local(name, call.type, call)
-    return ShardedValue(local, None, over) if over else whole(local)
 
 
 def _state(ref: m.StateRef, frame: Frame) -> m.StateRef:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from attrs import field
+from attrs import evolve, field
 
 from ...diagnostics import Diagnostic, Label, MksError
 from ...model import ir as m
 from ...model.expressions import walk
-from ...model.facts import Facts, same_operand
+from ...model.facts import STEP, Facts, same_operand
 from ...model.shapes import Poly
 from ...records import define
 from ...schedule.ir import Group, Schedule, Stream
@@ -29,7 +29,11 @@ def cannot(what: str, span: Span | None, *helps: str) -> MksError:
 
 @define
 class Build:
-    """Grows while statements are lowered; `facts` and `shares` are those of the schedule, the rest as in `lower`."""
+    """Grows while statements are lowered; `facts` and `shares` are those of the schedule, the rest as in `lower`.
+
+    `step` is the one at hand; all that grows is common to all of them. `homes` gives of the inside of a loop over rows
+    the part or step that it is in.
+    """
 
     schedule: Schedule
     shares: Shares
@@ -38,6 +42,7 @@ class Build:
     rows: int
     plain: frozenset[str] = frozenset()
     consecutive: bool = False
+    homes: dict[str, str] = field(factory=dict)
     buffers: dict[str, p.Buffer] = field(factory=dict)
     views: dict[str, p.View] = field(factory=dict)
     rings: dict[str, p.Ring] = field(factory=dict)
@@ -50,6 +55,49 @@ class Build:
     banks: dict[str, p.ExpertPool] = field(factory=dict)
     turns: dict[str, p.RopeTables] = field(factory=dict)
     scalars: dict[m.Static, tuple[float, ...]] = field(factory=dict)
+
+    def of(self, step: m.Step, rows: int, consecutive: bool) -> Build:
+        """The same Program while another step is lowered."""
+        return evolve(self, step=step, rows=rows, consecutive=consecutive)
+
+    def inside(self, loop: str, home: str) -> Build:
+        """The same while the inside of a loop over rows is."""
+        self.homes[loop] = home
+        return evolve(self, rows=1)
+
+    @property
+    def place(self) -> str:
+        """That of the step's own statements."""
+        return self.step.name or STEP
+
+    def home(self, place: str) -> str:
+        """The part or step that a place is in."""
+        return self.homes.get(place, place)
+
+    def is_step(self, place: str) -> bool:
+        """Whether a place is a step, or a loop over rows in one."""
+        return self.home(place) not in self.schedule.model.parts
+
+    def full(self, name: str, place: str) -> str:
+        """By what name all know a value that a place names: in a loop over rows, one of the whole step's or its own."""
+        if name in self.carried or place == self.place:
+            return f"{self.step.name}.{name}" if self.step.name else name
+        return f"{place}.{name}"
+
+    def known(self, name: str, place: str) -> str | None:
+        """By what name all know a value that a place reads; as `Program.name_at`."""
+        for owner in dict.fromkeys((place, self.home(place), self.step.name)):
+            if (full := f"{owner}.{name}") in self.views:
+                return full
+        return name if name in self.views else None
+
+    def product_view(self, weight: str, place: str) -> str:
+        """By what name all know a weight's product: the owner's by the weight's, any other's by the place's too."""
+        declared = self.schedule.model.weights[weight]
+        mine = declared.part == self.home(place) or (
+            declared.part is None and self.is_step(place) and not self.step.name
+        )
+        return f"@{weight}" if mine else f"{place}.@{weight}"
 
     def dtype(self, type_: m.Type) -> str:
         """A type's, with the working type filled in."""
@@ -87,7 +135,7 @@ class Build:
         return tuple(layer for layer, parts in self.layer_parts.items() if part in parts)
 
 
-def groups(build: Build, place: str) -> dict[str, tuple[str, ...]]:
+def groups(build: Build, place: str, statements: tuple[m.Assign | m.Write, ...]) -> dict[str, tuple[str, ...]]:
     """For each weight that a place multiplies, those of its product: a stream's group, or all that share an operand.
 
     The members' order, and so every sum, is that of use, but those come first that fill whole lanes, and last those
@@ -96,10 +144,10 @@ def groups(build: Build, place: str) -> dict[str, tuple[str, ...]]:
     said: dict[str, Group] = {}
     for stream in build.schedule.streams:
         for name, lines in stream.lines:
-            if name == place:
+            if name == build.home(place):
                 said |= {weight: group for group in lines for weight in group.weights}
     found: list[tuple[object, m.Node, list[str]]] = []
-    for weight, operand, key in _multiplied(build, place):
+    for weight, operand, key in _multiplied(build, statements):
         for other_key, other, members in found:
             together = said[weight] is said.get(members[0]) if weight in said else members[0] not in said
             if together and other_key == key and same_operand(other, operand):
@@ -116,11 +164,11 @@ def groups(build: Build, place: str) -> dict[str, tuple[str, ...]]:
     return made
 
 
-def _multiplied(build: Build, place: str) -> list[tuple[str, m.Node, object]]:
+def _multiplied(build: Build, statements: tuple[m.Assign | m.Write, ...]) -> list[tuple[str, m.Node, object]]:
     """Weights in the order of use, their operands, and what two must agree in to be one product."""
     version: dict[str, int] = {}
     found: list[tuple[str, m.Node, object]] = []
-    for statement in build.facts.bodies[place]:
+    for statement in statements:
         for node in walk(statement.value):
             if isinstance(node, m.Call) and node.op == "matmul" and isinstance(node.args[0], m.WeightRef):
                 weight, operand = node.args[0].name, node.args[1]
@@ -166,17 +214,21 @@ def product(build: Build, place: str, members: tuple[str, ...], operand: str | N
     build.products[name] = made
     at = 0
     for weight, width in zip(members, widths, strict=True):
-        build.views[f"@{weight}"] = p.View(result, at, (width,))
+        build.views[build.product_view(weight, place)] = p.View(result, at, (width,))
         at += width
     return made
 
 
 def layer_scalar(build: Build, static: m.Static, *, table: bool = True) -> None:
     """A number that depends on the layer is known from a table, if it differs."""
-    if static.depends - {"layer"}:
-        raise cannot("a number that depends on the row", static.span)
-    if static not in build.scalars and static.depends and table:
-        build.scalars[static] = build.shares.instance.by_layer(static)
+    if static.depends > {"layer"}:
+        raise cannot("a number that depends on the layer and on the row", static.span)
+    if "layer" in static.depends and table:
+        values = build.shares.instance.by_layer(static, build.step.name)
+        if build.scalars.setdefault(static, values) != values:
+            raise cannot(
+                "a number that depends on the layer in one way in one step, and in another in another", static.span
+            )
 
 
 def head_product(build: Build, place: str, weight: str, piece: str, heads: int, outputs: int, inputs: int,
@@ -200,8 +252,9 @@ def head_product(build: Build, place: str, weight: str, piece: str, heads: int, 
 
 def ring_of(build: Build, place: str, members: tuple[str, ...]) -> str:
     """The ring that a product's weights pass through."""
+    home = build.home(place)
     for stream in build.schedule.streams:
-        if any(name == place and set(members) & set(g.weights) for name, lines in stream.lines for g in lines):
+        if any(name == home and set(members) & set(g.weights) for name, lines in stream.lines for g in lines):
             return stream.name
     early = {x.what for x in build.schedule.prefetches if x.kind == "weight"}
     return f"{place}.{'+'.join(w.split('.')[-1] for w in members)}" if early & set(members) else DIRECT

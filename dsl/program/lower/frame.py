@@ -32,7 +32,8 @@ class Frame:
 
     `split` lowers a node; `groups` are the place's products, `done` the weights that were multiplied, `loaded` the
     states that have arrived, `scattered` the values of which each core holds some columns of the sum; `late` are the
-    ops that wait for those, put off until a statement reads them.
+    ops that wait for those, put off until a statement reads them. In a loop over rows, `rows` are the names of which
+    all rows are kept.
     """
 
     build: Build
@@ -40,6 +41,7 @@ class Frame:
     groups: dict[str, tuple[str, ...]]
     split: Callable[[Node, Frame], ShardedValue]
     statements: tuple[m.Assign | m.Write, ...]
+    rows: frozenset[str] = frozenset()
     ops: Ops = field(factory=list)
     done: set[str] = field(factory=set)
     loaded: set[str] = field(factory=set)
@@ -53,6 +55,10 @@ class Frame:
     def statement(self) -> m.Assign | m.Write:
         """The statement that sets the value at hand."""
         return next(s for s in self.statements if self.value in names_of(s))
+
+    def full(self, name: str) -> str:
+        """By what name all know a value that a statement here sets."""
+        return self.build.full(name, self.build.home(self.place) if name in self.rows else self.place)
 
     def fresh(self, what: str) -> str:
         """A name that this place has not used."""
@@ -87,8 +93,5 @@ class Frame:
         """The buffer that holds just this node's value, if there is one."""
         if not isinstance(node, m.Local):
             return None
-        for name in (f"{self.place}.{node.name}", node.name):
-            view = self.build.views.get(name)
-            if view is not None:
-                return name if view.buffer == name else None
-        return None
+        name = self.build.known(node.name, self.place)
+        return name if name is not None and self.build.views[name].buffer == name else None

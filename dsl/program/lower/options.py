@@ -67,7 +67,7 @@ def _turns(call: m.Call, frame: Frame) -> None:
     build, channels = frame.build, frame.build.shares.length(call.type.shape[-1])
     width = call.option("width")
     turning = channels if width is None else int(build.shares.instance.number(width))
-    key = p.rope_key(call, channels, build.shares.instance)
+    key = p.rope_key(call, channels, build.shares.instance, build.step.name)
     if key not in build.turns:
         lanes = turned(channels, turning)
         number = len(build.turns) + 1

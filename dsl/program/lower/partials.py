@@ -28,7 +28,8 @@ def share(name: str, width: int, node: Node, frame: Frame) -> str:
     """The buffer of this core's share of a sum: a product's as it is, if there is one."""
     if isinstance(node, m.Call) and node.op == "f32":
         node = node.args[0]
-    view = frame.build.views.get(node.name) if isinstance(node, m.Local) else None
+    known = frame.build.known(node.name, frame.place) if isinstance(node, m.Local) else None
+    view = None if known is None else frame.build.views[known]
     if view is not None and (view.start, view.shape, frame.build.buffers[view.buffer].dtype) == (0, (width,), "f32"):
         return view.buffer
     return frame.compute(f"share of {name}", (width,), "f32", node)

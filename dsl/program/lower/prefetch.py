@@ -5,6 +5,7 @@ from __future__ import annotations
 from attrs import field
 
 from ...diagnostics import Diagnostic, Label, MksError
+from ...model.facts import STEP
 from ...records import define, frozen
 from ...schedule.ir import Point, Prefetch
 from .. import ir as p
@@ -45,16 +46,17 @@ def place_starts(build: Build, choices: list[tuple[str, ...]], bodies: dict[str,
     early = {(x.kind, x.what): x for x in build.schedule.prefetches}
     for copy in build.copies.values():
         array = build.arrays.get(copy.name)
-        if array is not None:
+        mine = copy.part in bodies or (copy.part or STEP) == build.place
+        if array is not None and mine:
             what = array.kind if array.kind == "vectors" else copy.part or ""
             _copy(copy, early.get((array.kind, what)), points)
     for cache in build.caches.values():
         said = early.get(("cache", cache.part))
-        if said is not None:
+        if said is not None and cache.part in bodies:
             _within(said, cache.part, p.StartTiles(cache.name), points)
     for ring in build.rings.values():
         own = [made for made in build.products.values() if made.ring == ring.name]
-        if not ring.ahead and ring.name != DIRECT:
+        if not ring.ahead and ring.name != DIRECT and own[0].place in bodies:
             said = next(early["weight", w] for made in own for w in made.weights if ("weight", w) in early)
             _within(said, own[0].place, p.Start(ring.name, ring.slots), points)
     return points.first
@@ -62,7 +64,7 @@ def place_starts(build: Build, choices: list[tuple[str, ...]], bodies: dict[str,
 
 def _copy(copy: p.Copy, said: Prefetch | None, points: _Points) -> None:
     saved = copy.name in points.build.outputs
-    if copy.part is None:
+    if copy.part is None or copy.part == points.build.place:
         points.first += [p.CopyStart(copy.name, ahead=False), p.CopyWait(copy.name)]
         return
     own, start = points.bodies[copy.part], 1  # after the mark of the start
@@ -103,7 +105,11 @@ def _uses(op: p.Op | Mark, start: p.Op) -> bool:
     """Whether an op takes what a start brings."""
     if not isinstance(op, Mark) and any(_uses(inner, start) for body in children(op) for inner in body.ops):
         return True
-    return isinstance(op, p.Attend | p.Wait) and isinstance(start, p.StartTiles | p.Start) and op.ring == start.ring
+    return (
+        isinstance(op, p.Attend | p.AttendBlock | p.Wait)
+        and isinstance(start, p.StartTiles | p.Start)
+        and op.ring == start.ring
+    )
 
 
 def _latest(said: Prefetch, copy: p.Copy, part: str, points: _Points) -> _Place:

@@ -84,7 +84,9 @@ def scattered(split: ShardedValue, type_: Type, frame: Frame) -> Node | None:
 
 
 def _said(frame: Frame) -> Reduce | None:
-    return next((r for r in frame.build.schedule.reduces if r.value == f"{frame.place}.{frame.value}"), None)
+    return next(
+        (r for r in frame.build.schedule.reduces if r.value == f"{frame.build.home(frame.place)}.{frame.value}"), None
+    )
 
 
 def _sum(split: ShardedValue, type_: Type, by: CollectiveKind, wire: Wire, frame: Frame) -> Node:
@@ -124,16 +126,17 @@ def gather(weights: tuple[str, ...], product: p.Product, frame: Frame) -> p.Send
     build, over = frame.build, split_over(frame.build, weights[0])
     if any(split_over(build, weight) != over for weight in weights):
         raise cannot("gather values in one message that are shared out over different axes", product.span)
-    views = [build.views[f"@{weight}"] for weight in weights]
+    names = [build.product_view(weight, frame.place) for weight in weights]
+    views = [build.views[name] for name in names]
     start, end = views[0].start, views[-1].start + views[-1].shape[0]
     if sum(view.shape[0] for view in views) != end - start:
         raise cannot("gather values in one message that do not lie side by side", product.span)
     name = f"{frame.place}.{'+'.join(w.split('.')[-1] for w in weights)}"
     pieces, at = [], 0
-    for weight, view in zip(weights, views, strict=True):
+    for weight, name_, view in zip(weights, names, views, strict=True):
         whole = build.shares.instance.length(build.schedule.model.weights[weight].shape[0])
         result = build.buffer(f"whole {weight}", (build.rows, whole), "f32", frame.place, product.span)
-        build.views[f"@{weight}"] = p.View(result, 0, (whole,))
+        build.views[name_] = p.View(result, 0, (whole,))
         pieces.append(p.Piece(result, at, view.shape[0]))
         at += view.shape[0]
     build.exchanges[name] = p.Collective(name, GATHER, Wire.F32, over, product.result, "", start, at,

@@ -39,14 +39,14 @@ def vectors(build: Build, place: str) -> None:
         declared = build.schedule.model.weights[name]
         shape = build.shares.weight_shape(declared)
         lines, width = shape[::-1] if len(shape) == 2 else (1, prod(shape))
-        build.views[name] = p.View(f"vectors {place}", at, shape, transposed=len(shape) == 2)
+        build.views[p.weight_key(place, declared)] = p.View(f"vectors {place}", at, shape, transposed=len(shape) == 2)
         at += lines * -(-width // LANES) * LANES
     if at:
-        early = any(x.kind == "vectors" for x in build.schedule.prefetches) and place != STEP
+        early = any(x.kind == "vectors" for x in build.schedule.prefetches) and not build.is_step(place)
         slots, part = 2 if early else 1, None if place == STEP else place
         name = build.buffer(f"vectors {place}", (slots, 1, at), "f32", "")
         build.copies[name] = p.Copy(name, part, name, name, slots)
-        layers = 1 if part is None else len(build.layers_of(place))
+        layers = 1 if build.is_step(place) else len(build.layers_of(place))
         build.arrays[name] = p.Array(name, (layers, 1, at), "f32", "vectors", part)
 
 

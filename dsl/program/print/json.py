@@ -98,7 +98,7 @@ def collectives(program: p.Program) -> list[dict[str, Any]]:
     listed: set[str] = set()
     found = []
     for exchange in program.exchanges.values():
-        needs, shared = collective(program, exchange), exchange_set(exchange)
+        needs, shared = collective(program, exchange), exchange_set(program, exchange)
         found.append({
             "name": exchange.name,
             "kind": needs.kind.operation,

@@ -87,6 +87,11 @@ def _lookup(op: p.Lookup) -> _Said:
     return _Said("look up", op.buffer, f"entry `{source(op.index.span)}`{share}", line(op.index.span))
 
 
+def _carried(op: p.RowLoop) -> str:
+    """What goes from row to row."""
+    return "one after the other" + "".join(f", {one} from {whole} on" for whole, one in op.carried)
+
+
 def _any(op: Any) -> _Said:
     """An op that has no words of its own: its fields."""
     said = {key: value for key, value in plain(op).items() if key not in ("op", "line", "body")}
@@ -112,6 +117,16 @@ _SAY: dict[type, Callable[[Any], _Said]] = {
     p.Receive: lambda op: _Said("receive", op.exchange),
     p.StartTiles: lambda op: _Said("start", op.ring, "its first tiles"),
     p.Attend: lambda op: _Said("attend", op.result, source(op.call.span), line(op.call.span)),
+    p.AttendBlock: lambda op: _Said("attend", op.result, source(op.call.span), line(op.call.span)),
+    p.ArgmaxValue: lambda op: _Said(
+        "choose",
+        op.result,
+        f"the largest of {op.value}, the lowest id on ties"
+        + (f", over all cores by `{op.exchange}`" if op.exchange is not None else ""),
+        line(op.call.span),
+    ),
+    p.Keep: lambda op: _Said("keep", op.buffer, source(op.node.span), line(op.span)),
+    p.RowLoop: lambda op: _Said("rows", f"{op.start} .. {op.stop}", _carried(op)),
     p.Fetch: lambda op: _Said("fetch", op.bank, f"of the chosen, from {op.first + 1} to {op.stop}"),
     p.Emit: lambda op: _Said("emit", op.output, f"from {op.buffer}" if op.buffer != op.output else ""),
     p.Argmax: _greedy,

@@ -16,8 +16,8 @@ def values_machine(program: p.Program, touched: Touched) -> Automaton[frozenset[
     moved = {copy.buffer for copy in program.copies.values()} | set(program.banks)
     moved |= {name for cache in program.caches.values() for name in cache.buffers}
     # Of what is written element by element, a reader knows which are there.
-    moved |= {at.op.buffer for at in walk(program) if isinstance(at.op, p.Put)}
-    of_parts = frozenset(b.name for b in program.buffers.values() if b.place not in ("", STEP))
+    moved |= {at.op.buffer for at in walk(program) if isinstance(at.op, p.Put | p.Keep)}
+    of_parts = frozenset(b.name for b in program.buffers.values() if not program.is_step(program.home(b.place)))
 
     def step(state: frozenset[str], op: p.Op, at: Moment) -> frozenset[str]:
         found = touched[at.path]
@@ -81,12 +81,16 @@ def _thing(at: Placed, number: int, program: p.Program, names: dict[tuple[str, o
     """What an op puts into the buffer that it writes."""
     match op := at.op:
         case p.Compute() | p.Put():
-            said = names.get((at.place, op.span))
+            said = names.get((program.home(at.place), op.span))
             if isinstance(op, p.Compute) and _is_trace(program, op.outputs[number]):
                 return "copy", op.outputs[number]
             if said is None or number >= len(said):
                 return "made", at.path, number
+            if isinstance(op, p.Compute) and program.home(at.place) != at.place:
+                return "value", op.outputs[number]  # of a row, or of all rows
             return ("copy" if said[number] in program.copies else "value"), said[number]
+        case p.RowLoop():
+            return "value", op.carried[number][1]
         case p.Dot():
             return "product", op.product
         case p.Receive():

@@ -15,8 +15,8 @@ from .paths import Automaton, Fault, Moment, Parts
 
 def set_of(program: p.Program, op: p.Op) -> str | None:
     """The set of buffers that an op's exchange goes through."""
-    name = op.exchange if isinstance(op, p.Send | p.Receive | p.Argmax) else None
-    return None if name is None else exchange_set(program.exchanges[name])
+    name = op.exchange if isinstance(op, p.Send | p.Receive | p.Argmax | p.ArgmaxValue) else None
+    return None if name is None else exchange_set(program, program.exchanges[name])
 
 
 def exchange_machine(program: p.Program) -> Automaton[str]:
@@ -42,7 +42,7 @@ def exchange_machine(program: p.Program) -> Automaton[str]:
                 return send(state, op.exchange, op, at)
             case p.Receive():
                 return receive(state, op.exchange, op, at)
-            case p.Argmax() if op.exchange is not None:
+            case p.Argmax() | p.ArgmaxValue() if op.exchange is not None:
                 return receive(send(state, op.exchange, op, at), op.exchange, op, at)
         return state
 
@@ -73,7 +73,7 @@ def barrier_machine(program: p.Program) -> Automaton[Entry]:
         if isinstance(op, p.Barrier):
             at.say("barrier", op, "the cores meet")
             return Entry(True)
-        name = op.exchange if isinstance(op, p.Send | p.Argmax) else None
+        name = op.exchange if isinstance(op, p.Send | p.Argmax | p.ArgmaxValue) else None
         if name is None:
             return state
         if not state.met:

@@ -77,12 +77,10 @@ class Computed(Flow):
 
     def local(self, node: m.Local) -> Held:
         """What lies where the name says."""
-        full = f"{self.place}.{node.name}"
-        view = self.program.views.get(full)
-        if view is None:
-            full, view = node.name, self.program.views.get(node.name)
-        if view is None:
+        full = self.program.name_at(self.place, node.name)
+        if full is None:
             raise Wrong(f"`{node.name}` lies nowhere")
+        view = self.program.views[full]
         held = self.seen(view, node.name)
         return self.renamed(full, held) if full in self.said.values and view.buffer != full else held
 
@@ -96,7 +94,7 @@ class Computed(Flow):
 
     def weight(self, name: str) -> Held:
         """A weight of the layer's vectors."""
-        view, shares = self.program.views.get(name), self.program.shares
+        view, shares = self.program.views.get(self.program.weight_at(self.place, name)), self.program.shares
         if view is None:
             raise Wrong(f"the weight `{name}` lies nowhere")
         lies: Any = self.terms.made[self.region(view.buffer, 0, None, name).term]
@@ -119,7 +117,8 @@ class Computed(Flow):
 
     def turned(self, node: m.Call) -> None:
         """By what the rows' positions turn every channel by."""
-        key = p.rope_key(node, self.program.shares.length(node.args[0].type.shape[-1]), self.program.instance)
+        channels, step = self.program.shares.length(node.args[0].type.shape[-1]), self.program.phase_of(self.place).step
+        key = p.rope_key(node, channels, self.program.instance, step.name)
         found = self.program.turns.get(key)
         held = None if found is None else [self.content.get(name) for name in (found.cos, found.sin)]
         wanted = [self.terms.atom(what, (key,)) for what in ("cosines", "sines")]
@@ -153,7 +152,7 @@ class Computed(Flow):
         """A named value: what the definition's next statement gives it, or again what it has."""
         if held.over:
             raise Wrong(f"`{full}` is given a share of a sum over {words(held.over)} that is not completed")
-        if held.cut is not None and full in self.said.carried:
+        if held.cut is not None and full in map(self.said.full, self.said.carried):
             raise Wrong(f"`{full}` is carried through the layers, and given only some of its columns")
         buffer, old = self.program.buffers[full], self.content.get(full)
         shape = self.program.shares.shape(self.said.shapes[full])
@@ -162,7 +161,9 @@ class Computed(Flow):
         view = self.program.views.get(full)
         if view is None or (view.buffer, view.start, view.shape) != (full, 0, shape):
             raise Wrong(f"`{full}` is {list(shape)}, and lies elsewhere than in all of its own buffer")
-        rows = self.program.phase_of(self.place).rows
+        # A loop over rows gives its own values one, and writes its row of all others.
+        place = self.place if buffer.place == self.place else self.program.home(self.place)
+        rows = self.program.rows_at(place)
         if buffer.shape != (rows, *shape):
             raise Wrong(f"`{full}` is {[rows, *shape]}, its buffer {list(buffer.shape)}")
         before = old[0].held.term if old is not None else earlier(self, full)

@@ -38,6 +38,23 @@ def attend(flow: Computed, op: p.Attend) -> None:
     flow.hold(op.result, Held(found), flow.program.shares.length(call.type.shape[-1]))
 
 
+def attend_block(flow: Computed, op: p.AttendBlock) -> None:
+    """Over the caches that the ring brings, with the entries of an earlier phase, and the block's own."""
+    ring, call, terms = flow.program.caches[op.ring], op.call, flow.terms
+    if (named := tuple(map(_name, call.args[3:]))) != ring.caches or len(op.earlier) != len(ring.caches):
+        raise Wrong(f"`{op.ring}` brings {', '.join(ring.caches)}; `{call.op}` reads {', '.join(named)}")
+    own = [complete(flow.region(name, 0, None, name), f"`{call.op}`").term for name in (*op.queries, *op.entries)]
+    caches = []
+    for cache, earlier in zip(ring.caches, op.earlier, strict=True):
+        entries = flow.region(earlier, 0, None, earlier).term
+        if entries != terms.atom("entries", cache):
+            raise Wrong(f"`{earlier}` does not hold the entries of `{cache}`")
+        caches.append(terms.atom("cache", cache, entries))
+    found = terms.atom(call.op, *(unrounded(terms, each) for each in own), *caches, flow.options(call))
+    flow.along(call)
+    flow.hold(op.result, Held(found), flow.program.shares.length(call.type.shape[-1]))
+
+
 def _name(node: m.Node) -> str:
     assert isinstance(node, m.WeightRef | m.StateRef)
     return node.name

@@ -11,7 +11,7 @@ from ..ir.resources import Product
 from ..ir.spec_access import Wrong
 from . import computed_collectives
 from .computed import Computed
-from .computed_attention import attend
+from .computed_attention import attend, attend_block
 from .defined import guard_of, put
 from .held import Cut, Held, Region, complete, words
 from .op_terms import product, rounded
@@ -47,7 +47,8 @@ def _lie(flow: Computed, products: list[tuple[str, Region]], buffer: str) -> Non
     """Who reads a weight's product looks where it lies; of one that is multiplied twice, at either."""
     for name in dict.fromkeys(name for name, _ in products):
         places = [(buffer, each.start, (each.width,)) for other, each in products if other == name]
-        view = flow.program.views.get(f"@{name}")
+        known = flow.program.name_at(flow.place, f"@{name}")
+        view = None if known is None else flow.program.views[known]
         if view is not None and (view.buffer, view.start, view.shape) not in places:
             shown = f"{view.start} .. {view.start + sum(view.shape)} of `{view.buffer}`"
             _, start, (width,) = places[0]
@@ -112,8 +113,38 @@ def _put(flow: Computed, op: p.Put) -> None:
     flow.hold(op.buffer, Held(put(flow.terms, old, flow.number(op.index), value.term, guard_of(flow, op.guard))))
 
 
+def _keep(flow: Computed, op: p.Keep) -> None:
+    """A cache's entry, in the layer's element: what the other layers have there they keep."""
+    value = complete(flow.evaluate(op.node), f"`{op.buffer}`")
+    flow.saved[op.buffer] = Held(rounded(flow.terms, value.term, flow.program.buffers[op.buffer].dtype))
+
+
+def _row_loop(flow: Computed, op: p.RowLoop) -> None:
+    """Any row, from whatever the row before has left in what is carried."""
+    said = flow.said.begun
+    if {one for _, one in op.carried} != said.keys():
+        raise Wrong(f"`{op.place}` carries other values from row to row than the definition")
+    for whole, one in op.carried:
+        held = complete(flow.seen(flow.program.views[whole], whole), f"`{op.place}`")
+        if held.term != said[one][0]:
+            raise Wrong(flow.differs(one, held.term, said[one][0]))
+        flow.hold(one, Held(said[one][1]))
+    outer, flow.place = flow.place, op.place
+    flow.run(op.body)
+    flow.place = outer
+
+
+def _argmax_value(flow: Computed, op: p.ArgmaxValue) -> None:
+    x = complete(flow.region(op.value, 0, None, op.value), "`argmax`")
+    flow.hold(op.result, Held(flow.terms.atom("argmax", x.term, flow.options(op.call))))
+
+
 def _loaded(flow: Computed, op: p.CopyWait) -> None:
     copy = flow.program.copies[op.copy]
+    array = flow.program.arrays.get(copy.array)
+    if array is not None and array.kind == "taps":
+        flow.hold(copy.buffer, Held(flow.terms.atom("input", array.name.removeprefix("taps "))))
+        return
     flow.hold(copy.buffer, Held(flow.terms.atom("array", copy.array)))
 
 
@@ -132,7 +163,8 @@ def _lookup(flow: Computed, op: p.Lookup) -> None:
 
 
 def _turns(flow: Computed, op: p.RopeTables) -> None:
-    key = p.rope_key(op.call, op.channels, flow.program.instance)
+    step = flow.program.phase_of(flow.place).step
+    key = p.rope_key(op.call, op.channels, flow.program.instance, step.name)
     for buffer, what in ((op.cos, "cosines"), (op.sin, "sines")):
         flow.hold(buffer, Held(flow.terms.atom(what, (key,))))
 
@@ -198,5 +230,6 @@ MAKES: dict[type, Callable[[Computed, Any], None]] = {
     p.RopeTables: _turns, p.Route: _route, p.ExpertDot: _expert_dot, p.Experts: _experts, p.Emit: _emit,
     p.Argmax: _greedy, p.Send: computed_collectives.send, p.Receive: computed_collectives.receive, p.Attend: attend,
     p.Barrier: _nothing, p.Start: _nothing, p.Wait: _nothing, p.CopyStart: _nothing, p.StoreWait: _nothing,
-    p.StartTiles: _nothing, p.Fetch: _nothing, p.Repeat: _repeat,
+    p.StartTiles: _nothing, p.Fetch: _nothing, p.Repeat: _repeat, p.RowLoop: _row_loop, p.Keep: _keep,
+    p.ArgmaxValue: _argmax_value, p.AttendBlock: attend_block,
 }  # fmt: skip

@@ -46,7 +46,7 @@ def copies_machine(program: p.Program, buffer: str, touched: Touched) -> Automat
 
     def runs(copy: p.Copy, ahead: bool, state: Copies, op: p.Op, at: Moment) -> int | None:
         """The entry that an op means, or none where that layer does not run the part."""
-        if copy.part is None:
+        if program.is_step(copy.part):
             return mine(copy, op, state, at)[0]
         if at.place == copy.part and not ahead:
             return state.count(copy.name)
@@ -60,9 +60,9 @@ def copies_machine(program: p.Program, buffer: str, touched: Touched) -> Automat
     def mine(copy: p.Copy, op: p.Op, state: Copies, at: Moment) -> tuple[int, int]:
         """The entry of this layer, and its slot."""
         moves = isinstance(op, p.CopyStart | p.CopyWait | p.StoreStart) or copy.slots > 1
-        if at.place != (copy.part or STEP) and (copy.part is not None or moves):
+        if at.place != (copy.part or STEP) and (not program.is_step(copy.part) or moves):
             raise Fault("E220", f"`{at.place}` uses `{copy.name}`, of which it has no entry", op)
-        entry = state.count(copy.name) if copy.part is not None else 0
+        entry = state.count(copy.name) if not program.is_step(copy.part) else 0
         return entry, slot_of(copy, entry, op)
 
     def slot_of(copy: p.Copy, entry: int, op: p.Op) -> int:
@@ -128,7 +128,7 @@ def copies_machine(program: p.Program, buffer: str, touched: Touched) -> Automat
     def saved(state: Copies, op: p.StoreWait, at: Moment) -> Copies:
         copy = own[op.copy]
         if op.all_:
-            if not at.end or at.place != STEP:
+            if not at.end:
                 raise Fault("E224", f"`{copy.name}` waits for the last saves before the layers are over", op)
             done = state.count(copy.name)
             for entry in range(max(0, done - copy.slots), done):

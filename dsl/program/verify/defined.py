@@ -5,9 +5,9 @@ from __future__ import annotations
 from attrs import field
 
 from ...model import ir as m
-from ...model.facts import STEP
 from ...model.shapes import Shape
 from ...records import define
+from .. import ir as p
 from ..ir.spec_access import Wrong
 from .expression_terms import Flow
 from .held import Held
@@ -26,15 +26,27 @@ class Defined(Flow):
     shapes: dict[str, Shape] = field(factory=dict)
     states: dict[str, Term] = field(factory=dict)
     entries: dict[str, Term] = field(factory=dict)
+    # What goes from row to row: what it is before the first, and what it is called before any.
+    begun: dict[str, tuple[Term, Term]] = field(factory=dict)
+    inside: dict[str, str] = field(factory=dict)
 
     def full(self, name: str) -> str:
         """A name as all places know it."""
-        return name if name in self.carried or self.place == STEP else f"{self.place}.{name}"
+        if name in self.inside:
+            return self.inside[name]
+        phase = self.program.phase_of(self.place)
+        if name in self.carried or self.place == phase.place:
+            return f"{phase.step.name}.{name}" if phase.step.name else name
+        return f"{self.place}.{name}"
 
     def local(self, node: m.Local) -> Held:
         """As it was set last; what is carried, by whoever ran before."""
         full = self.full(node.name)
         found = self.values.get(full)
+        if found is None and full in self.begun:
+            return Held(self.begun[full][1])
+        if found is None and node.name in self.program.instance.model.taps:
+            return Held(self.terms.atom("input", node.name))
         return Held(found[-1] if found else earlier(self, full))
 
     def weight(self, name: str) -> Held:
@@ -45,7 +57,10 @@ class Defined(Flow):
         """As it lies in HBM, or as a statement left it; of a cache, with the row's own entry."""
         kind = self.program.instance.model.states[name].kind
         if kind == "cache":
-            return Held(self.terms.atom("cache", name, self.entries.get(name, ())))
+            own: object = self.entries.get(name, ())
+            if own == () and written_before(self.program, self.place, name):
+                own = self.terms.atom("entries", name)
+            return Held(self.terms.atom("cache", name, own))
         return Held(self.states.get(name, before(self.terms, name, kind)))
 
     def update(self, name: str, term: Term) -> None:
@@ -60,13 +75,32 @@ class Defined(Flow):
         self.bound = outer
         return Held(self.terms.atom("experts", routes.term, body.term))
 
-    def run(self, statements: tuple[m.Assign | m.Write, ...]) -> None:
+    def run(self, statements: tuple[m.Statement, ...]) -> None:
         """Statement after statement."""
         for statement in statements:
             if isinstance(statement, m.Assign):
                 self._assign(statement)
-            else:
+            elif isinstance(statement, m.Write):
                 self._write(statement)
+            elif isinstance(statement, m.Loop):
+                self._rows(statement)
+
+    def _rows(self, loop: m.Loop) -> None:
+        """A row of a loop, from whatever the row before has left."""
+        phase, number = self.program.phase_of(self.place), self.program.instance.number
+        place = next((key for key, (home, _) in phase.row_loops.items() if home == self.place), None)
+        if place is None or (made := phase.row_loops[place][1]) is None:
+            raise Wrong(f"`{self.place}` has a loop over rows that is not run")
+        if (made.start, made.stop) != (number(loop.start), number(loop.stop)):
+            raise Wrong(f"`{self.place}` loops over the rows {made.start} .. {made.stop}")
+        own = [name for s in loop.body if isinstance(s, m.Assign) for name in s.names]
+        before = {name: self.values[self.full(name)][-1] for name in own if self.full(name) in self.values}
+        one = {name: f"{place}.{name}" for name in own}
+        self.inside = {name: one[name] for name in own if name in before or one[name] in self.program.buffers}
+        for name, term in before.items():
+            self.begun[one[name]] = term, self.terms.atom("before", one[name], self.terms.made[term][-1])
+        self.run(loop.body)
+        self.inside = {}
 
     def _assign(self, statement: m.Assign) -> None:
         term, guard = self.evaluate(statement.value).term, guard_of(self, statement.guard)
@@ -90,7 +124,7 @@ class Defined(Flow):
 
     def over(self, buffers: tuple[str, ...]) -> None:
         """The layers have run: what they carry is theirs."""
-        for name in self.carried:
+        for name in map(self.full, self.carried):
             self.values[name] = [earlier(self, name)]
         for name in buffers:
             self.states[name] = before(self.terms, name, "buffer")
@@ -112,8 +146,16 @@ def named(terms: Terms, name: str, term: Term, old: Term, guard: Guard, dtype: s
 
 def earlier(flow: Flow, name: str) -> Term:
     """What a value was before, in its type."""
-    types = flow.program.phase_of(flow.place).step.types
+    step = flow.program.phase_of(flow.place).step
+    types = {f"{step.name}.{bare}" if step.name else bare: type_ for bare, type_ in step.types.items()}
     return flow.terms.atom("before", name, flow.program.instance.dtype(types[name]) if name in types else "")
+
+
+def written_before(program: p.Program, place: str, cache: str) -> bool:
+    """Whether an earlier phase than a place's writes entries of a cache."""
+    at = program.phases.index(program.phase_of(place))
+    parts = [program.instance.model.parts[part] for phase in program.phases[:at] for part in phase.layers]
+    return any(isinstance(s, m.Write) and s.state == cache for part in parts for s in part.body)
 
 
 def put(terms: Terms, old: Term, index: float | tuple[float, ...], value: Term, guard: Guard) -> Term:

@@ -8,6 +8,7 @@ backend's tests show.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from ...model import ir as m
 from ...model.facts import STEP
@@ -25,39 +26,54 @@ CODE = "E229"
 
 
 def meaning_faults(program: p.Program) -> Iterator[Fault]:
-    """Where a part, or the step around its layers, is something else than the definition; one a place."""
+    """Where a part, or a step around its layers, is something else than the definition; one a place."""
     terms, statics = Terms(), {}  # type: ignore[var-annotated]
-    phase = program.phase
+    for phase in program.phases:
+        yield from _phase_faults(phase, program, terms, statics)
+
+
+def _phase_faults(phase: p.Phase, program: p.Program, terms: Terms, statics: dict[Any, Any]) -> Iterator[Fault]:
     step, layers = phase.step, phase.loop
     # Where no layer runs, all of the step is one place and carries nothing on.
     carried = frozenset[str]() if layers is None else phase.carried
     head, tail = phase.around
-    loops = [i for i, s in enumerate(step.body) if isinstance(s, m.Loop)]
+    loops = [i for i, s in enumerate(step.body) if isinstance(s, m.Loop) and s.variable == "layer"]
     cut = loops[0] if loops and layers is not None else 0
-    first, last = (tuple(s for s in part if isinstance(s, m.Assign | m.Write))
-                   for part in (step.body[:cut], step.body[cut:]))  # fmt: skip
-    said = Defined(program, terms, statics, MEANING, STEP, carried)
-    made = Computed(program, terms, statics, MEANING, STEP, said, _kept(program, terms), MAKES)
-    carry = {n: _whole(program, n, earlier(said, n)) for n in sorted(carried) if n in program.buffers}
+    first, last = step.body[:cut], tuple(s for i, s in enumerate(step.body[cut:], cut) if i not in loops)
+    said = Defined(program, terms, statics, MEANING, phase.place, carried)
+    begun = _kept(program, terms) | _entries(program, phase, terms, now=False)
+    made = Computed(program, terms, statics, MEANING, phase.place, said, dict(begun), MAKES)
+    names = map(said.full, sorted(carried))
+    carry = {n: _whole(program, n, earlier(said, n)) for n in names if n in program.buffers}
     yield from _followed(made, first, head, _carried_on)
-    lasting = {name: content for turns in program.turns.values() for name in (turns.cos, turns.sin)
-               if (content := made.content.get(name)) is not None}  # fmt: skip
+    begun |= {name: content for turns in program.turns.values() for name in (turns.cos, turns.sin)
+              if (content := made.content.get(name)) is not None}  # fmt: skip
     for choice in layers.choices if layers is not None else ():
         for part, body in choice.bodies:
             inner = Defined(program, terms, statics, MEANING, part, carried)
-            begun = lasting | _kept(program, terms) | carry
-            statements = tuple(s for s in program.instance.model.parts[part].body if isinstance(s, m.Assign | m.Write))
-            yield from _followed(
-                Computed(program, terms, statics, MEANING, part, inner, begun, MAKES), statements, body, _part_over
-            )
+            of_part = Computed(program, terms, statics, MEANING, part, inner, begun | carry, MAKES)
+            yield from _followed(of_part, program.instance.model.parts[part].body, body, _part_over)
     if layers is not None:
         said.over(tuple(_buffers(program)))
-        made.content |= _kept(program, terms) | carry
-        made.reached |= dict.fromkeys(carried, 1)
+        made.content |= _kept(program, terms) | carry | _entries(program, phase, terms, now=True)
+        made.reached |= dict.fromkeys(map(said.full, carried), 1)
     yield from _followed(made, last, tail, _step_over)
 
 
-def _followed(made: Computed, statements: tuple[m.Assign | m.Write, ...], ops: tuple[p.Op, ...],
+def _entries(program: p.Program, phase: p.Phase, terms: Terms, *, now: bool) -> dict[str, Content]:
+    """The entries that earlier phases kept of caches, and those of a phase whose layers are over."""
+    upto = program.phases[: program.phases.index(phase) + now]
+    return {array.name: _whole(program, array.name, terms.atom("entries", array.name.removeprefix("entry ")))
+            for array in _kept_entries(program) if program.phase_of(array.part or "") in upto}  # fmt: skip
+
+
+def _kept_entries(program: p.Program) -> list[p.Array]:
+    """The entries of caches that stay to the end of the call."""
+    found = program.outputs.values()
+    return [array for array in found if array.kind == "entry" and array.name not in program.copies]
+
+
+def _followed(made: Computed, statements: tuple[m.Statement, ...], ops: tuple[p.Op, ...],
               over: Callable[[Computed], Iterator[tuple[str, str]]]) -> Iterator[Fault]:  # fmt: skip
     """The first fault of a place, at its op, or the first that shows when its ops are done."""
     made.at = None
@@ -92,7 +108,7 @@ def _whole(program: p.Program, name: str, term: Term) -> Content:
 def _carried_on(made: Computed) -> Iterator[tuple[str, str]]:
     """What a place leaves for others: carried values and buffers; and nothing is under way."""
     said, terms = made.said, made.terms
-    for name in said.carried:
+    for name in map(said.full, said.carried):
         wanted = said.values[name][-1] if name in said.values else earlier(said, name)
         held = made.content[name][0].held if name in made.content else None
         if held is None or held.term != wanted or not held.whole:
@@ -123,6 +139,8 @@ def _part_over(made: Computed) -> Iterator[tuple[str, str]]:
         if array.part != made.place:
             continue
         saved, copy = made.saved.get(array.name), made.program.copies.get(array.name)
+        if saved is not None and array in _kept_entries(made.program):
+            continue
         if saved is None or copy is None:
             yield array.name, f"the output `{array.name}` is never written"
         elif saved != made.content[copy.buffer][0].held:
@@ -153,15 +171,29 @@ def _traced(made: Computed, output: str, held: Held | None) -> Iterator[tuple[st
 
 
 def _step_over(made: Computed) -> Iterator[tuple[str, str]]:
-    """The ids are chosen by the logits, and the logits leave."""
-    if "logits" not in made.program.phase_of(made.place).step.types:
-        return
+    """What the step gives leaves: of a decode step, the ids are chosen by the logits, and the logits leave."""
+    phase = made.program.phase_of(made.place)
+    if not phase.step.name:
+        yield from _logits_over(made)
+    for name in phase.step.outputs if phase.step.name else ():
+        full = made.said.full(name)
+        held, wanted = made.emitted.get(full), made.said.values[full][-1]
+        if held is None or held.term not in (wanted, made.inner(wanted)):
+            yield full, f"`{full}` never leaves for its output"
+    for array in _kept_entries(made.program):
+        entries = made.terms.atom("entries", array.name.removeprefix("entry "))
+        held = made.emitted.get(array.name)
+        if array.part in phase.layers and (held is None or held.term != entries):
+            yield array.name, f"the output `{array.name}` is never written"
+    for array in made.program.outputs.values():
+        if (array.part is None or array.part == phase.place) and array.name not in made.emitted:
+            yield array.name, f"the output `{array.name}` is never written"
+
+
+def _logits_over(made: Computed) -> Iterator[tuple[str, str]]:
     wanted = made.said.values["logits"][-1]
     if not made.greedy or any(term != wanted for term in made.greedy):
         yield "logits", "no ids are chosen by `logits`"
     held = made.emitted.get("logits")
     if held is None or held.term not in (wanted, made.inner(wanted)):
         yield "logits", "`logits` never leave for their output"
-    for array in made.program.outputs.values():
-        if array.part is None and array.name not in made.emitted:
-            yield array.name, f"the output `{array.name}` is never written"

@@ -56,23 +56,25 @@ class Flow:
         """An op reads along an axis, of which it must have all."""
 
     def number(self, static: m.Static) -> float | tuple[float, ...]:
-        """A number of the model, or, where they differ, those of the layers that run the place."""
+        """A number of the model, or, where they differ, those of the layers that run the place, or of its rows."""
         found = self.statics.get((static, self.place))
         if found is None:
-            instance = self.program.instance
-            found = instance.number(static) if not static.depends else self._own(instance.by_layer(static))
+            instance, phase = self.program.instance, self.program.phase_of(self.place)
+            if "row" in static.depends:
+                found = tuple(instance.number(static, row=row) for row in range(phase.rows))
+            elif static.depends:
+                found = self._own(instance.by_layer(static, phase.step.name))
+            else:
+                found = instance.number(static)
             if isinstance(found, tuple) and len(set(found)) == 1:
                 found = found[0]
             self.statics[static, self.place] = found
         return found
 
     def _own(self, values: tuple[float, ...]) -> tuple[float, ...]:
-        own = self.program.layers_of(self.place)
-        return tuple(
-            v
-            for layer, v in zip(self.program.phase_of(self.place).layer_parts, values, strict=True)
-            if layer in own or not own
-        )
+        home = self.program.home(self.place)
+        own, layers = self.program.layers_of(home), self.program.phase_of(home).layer_parts
+        return tuple(v for layer, v in zip(layers, values, strict=True) if layer in own or not own)
 
     def layered(self, terms: tuple[Term, ...]) -> Term:
         """What differs by layer: a term for each layer that runs the place."""
@@ -133,6 +135,9 @@ class Flow:
         condition = self.number(node.condition)
         if not isinstance(condition, tuple):
             return self.evaluate(node.then if condition else node.other)
+        if "row" in node.condition.depends:
+            rows = [complete(self.evaluate(each), "a choice").term for each in (node.then, node.other)]
+            return Held(self.terms.atom("by row", condition, *rows))
         then, other = (complete(self.evaluate(each), "a choice") for each in (node.then, node.other))
         both = (self.each(each.term, len(condition)) for each in (then, other))
         return Held(self.layered(tuple(a if c else b for c, a, b in zip(condition, *both, strict=True))))

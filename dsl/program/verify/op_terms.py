@@ -211,13 +211,22 @@ def _attended(flow: Flow, node: m.Call) -> Held:
     return Held(flow.terms.atom(node.op, q, *rest, flow.options(node)))
 
 
+def _block(flow: Flow, node: m.Call) -> Held:
+    """The rows of a block over what a cache has, and over each other."""
+    flow.along(node)
+    *own, keys, values = (flow.evaluate(arg) for arg in node.args)
+    each = [unrounded(flow.terms, complete(held, f"`{node.op}`").term) for held in own]
+    return Held(flow.terms.atom(node.op, *each, keys.term, values.term, flow.options(node)))
+
+
 type Rule = Callable[[Flow, m.Call], Held]
 
 
 MEANING: dict[str, Rule] = {
     "softmax_sums": _softmax_sums, "softmax_of_share": _softmax_of_share, "mask_of_share": _mask_of_share,
     "add": _add, "sub": _add, "neg": _neg, "mul": _mul, "div": _div, "f32": _same, "matmul": _matmul,
-    "attend": _attended, "attend_latent": _attended, "squares_in_lanes": _squares, "sum_squares": _squares,
+    "attend": _attended, "attend_latent": _attended, "attend_block": _block,
+    "squares_in_lanes": _squares, "sum_squares": _squares,
     "over_root_mean": _over_root_mean, "rms_norm_of_share": _norm_of_share, "view_one_head": _same,
     "view_of_one_head": _same, "view_by_head": _view, "view_by_row": _view, "view_last": _view,
     "view_in_lanes": _view, "view_keys_values": _view,

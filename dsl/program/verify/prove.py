@@ -31,10 +31,9 @@ from functools import partial
 from attrs import evolve
 
 from ...diagnostics import Diagnostic, ordered
-from ...model.facts import STEP
 from .. import ir as p
 from ..ir.scratch import exchange_set
-from ..ir.walk import Placed, tree, walk
+from ..ir.walk import Placed, flat, phases, walk
 from .buffers import shared, values_machine
 from .collectives import (
     bank_machine,
@@ -45,7 +44,7 @@ from .collectives import (
 )
 from .copies import copies_machine
 from .definition import meaning_faults
-from .paths import Fault, Parts, check, layers, track
+from .paths import Fault, Table, check, layers, layers_of, track
 from .reach import Touched, reach_faults, thing_faults, touched_by
 from .rings import ring_machine, ring_track, tape_faults
 from .witness import diagnostic
@@ -136,25 +135,37 @@ def _orders(program: p.Program, ops: tuple[Placed, ...], touched: Touched) -> It
 
 
 def _form(program: p.Program) -> Iterator[Fault]:
-    """One loop over the layers, which runs what the layer table says: the order of the tapes."""
-    loops = [at for at in tree(program) if isinstance(at.op, p.LayerLoop)]
+    """Phases are the definition's steps in its order, and each has one loop over its layers: the order of the tapes."""
+    steps = [phase.step.name for phase in program.phases]
+    if steps != [name for name in program.instance.model.steps if name in steps]:
+        yield Fault("E223", "the phases are not the definition's steps, each once in its order", None)
+    for phase, ops in zip(program.phases, phases(program), strict=True):
+        yield from _form_of(phase, ops, program)
+
+
+def _form_of(phase: p.Phase, ops: tuple[Placed, ...], program: p.Program) -> Iterator[Fault]:
+    """One loop over the layers, which runs what the layer table says."""
+    loops = [at for at in ops if isinstance(at.op, p.LayerLoop)]
     right = {at.path for loop in loops for at in (loop, *loop.inside)}
-    found = [at.op for at in loops]
-    inner = [at.op for at in walk(program) if isinstance(at.op, p.LayerSwitch | p.LayerLoop) and at.path not in right]
-    apart = [each.op for at in walk(program) if isinstance(at.op, p.Experts) for each in at.inside
+    found, all_ = [at.op for at in loops], list(flat(ops))
+    inner = [at.op for at in all_ if isinstance(at.op, p.LayerSwitch | p.LayerLoop) and at.path not in right]
+    apart = [each.op for at in all_ if isinstance(at.op, p.Experts) for each in at.inside
              if not isinstance(each.op, p.Compute | p.ExpertDot)]  # fmt: skip
-    table = program.phase.layer_parts
     if len(found) > 1 or inner:
-        yield Fault("E223", "layers are not run once, each from its first part to its last", (found + inner)[-1])
+        fault = Fault("E223", "layers are not run once, each from its first part to its last", (found + inner)[-1])
     elif apart:
-        yield Fault("E223", "what is done with an expert moves nothing, and talks to nobody", apart[0])
-    elif found and layers(program) != list(table.items()):
-        yield Fault("E223", "the layers that run are not those of the layer table", found[0])
-    elif table and not found and any(made.place != STEP for made in program.products.values()):
-        yield Fault("E223", "no layer runs", None)
+        fault = Fault("E223", "what is done with an expert moves nothing, and talks to nobody", apart[0])
+    elif found and layers_of(phase) != list(phase.layer_parts.items()):
+        fault = Fault("E223", "the layers that run are not those of the layer table", found[0])
+    elif not found and any(made.place in phase.layers for made in program.products.values()):
+        fault = Fault("E223", "no layer runs", None)
+    else:
+        return
+    fault.place = phase.place
+    yield fault
 
 
-def _rings(program: p.Program, table: list[tuple[int, Parts]]) -> Iterator[Fault]:
+def _rings(program: p.Program, table: Table) -> Iterator[Fault]:
     for ring in program.rings:
         used = ring_track(program, ring)
         wrong = list(tape_faults(program, ring, used))
@@ -164,7 +175,7 @@ def _rings(program: p.Program, table: list[tuple[int, Parts]]) -> Iterator[Fault
             yield from _found(check(ring_machine(program, ring, None), used, table, ring_machine(program, ring, total)))
 
 
-def _copies(program: p.Program, table: list[tuple[int, Parts]], touched: Touched) -> Iterator[Fault]:
+def _copies(program: p.Program, table: Table, touched: Touched) -> Iterator[Fault]:
     for buffer in dict.fromkeys(copy.buffer for copy in program.copies.values()):
         own = {copy.name for copy in program.copies.values() if copy.buffer == buffer}
 
@@ -177,12 +188,12 @@ def _copies(program: p.Program, table: list[tuple[int, Parts]], touched: Touched
         yield from _found(check(copies_machine(program, buffer, touched), track(program, uses), table))
 
 
-def _exchanges(program: p.Program, table: list[tuple[int, Parts]]) -> Iterator[Fault]:
+def _exchanges(program: p.Program, table: Table) -> Iterator[Fault]:
     def meets(at: Placed) -> bool:
         return isinstance(at.op, p.Barrier) or set_of(program, at.op) is not None
 
     yield from _found(check(barrier_machine(program), track(program, meets), table))
-    for key in dict.fromkeys(map(exchange_set, program.exchanges.values())):
+    for key in dict.fromkeys(exchange_set(program, made) for made in program.exchanges.values()):
 
         def own(at: Placed, key: str = key) -> bool:
             return set_of(program, at.op) == key
@@ -193,7 +204,7 @@ def _exchanges(program: p.Program, table: list[tuple[int, Parts]]) -> Iterator[F
 def _of_list(name: str, at: Placed) -> bool:
     """Whether an op goes through tiles of a cache, or chosen experts, one by one."""
     match op := at.op:
-        case p.StartTiles() | p.Attend():
+        case p.StartTiles() | p.Attend() | p.AttendBlock():
             return op.ring == name
         case p.Route() | p.Fetch() | p.Experts():
             return op.bank == name

@@ -75,7 +75,7 @@ def reach_faults(program: p.Program, ops: tuple[Placed, ...], touched: Touched) 
     """Each op's first place that is not there, or is shorter, or of another type."""
     for at in ops:
         for access in touched[at.path].accesses:
-            said = _beyond(program, access) or _elsewhere(program, access, at.place)
+            said = _beyond(program, access) or _elsewhere(program, access, at)
             if said is not None:
                 yield _at(Fault(CODE, said, at.op, access.name), at.place)
                 break
@@ -99,10 +99,11 @@ def _beyond(program: p.Program, access: Access) -> str | None:
     return f"{what}; the op {access.how.value} [{', '.join(map(_words, access.shape))}]"
 
 
-def _elsewhere(program: p.Program, access: Access, place: str) -> str | None:
-    """What a part or the step has for itself is nobody else's."""
+def _elsewhere(program: p.Program, access: Access, at: Placed) -> str | None:
+    """What a part or the step has for itself is nobody else's; a loop over rows begins what goes from row to row."""
+    place, inside = at.place, at.op.place if isinstance(at.op, p.RowLoop) else at.place
     held = program.buffers.get(access.name) if access.where is Where.BUFFER else None
-    if held is None or held.place in ("", place):
+    if held is None or held.place in ("", place, inside, program.home(place)):
         return None
     return f"`{access.name}` is of `{held.place}`; `{place}` {access.how.value} it"
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from attrs import evolve
 
-from ...model.facts import STEP
 from ...records import frozen
 from .. import ir as p
 from ..ir.walk import Placed
@@ -26,7 +25,7 @@ class Ring:
     arrived: tuple[int, ...] | None = None
 
 
-def ring_track(program: p.Program, ring: str) -> Track:
+def ring_track(program: p.Program, ring: str) -> tuple[Track, ...]:
     """The ops of a ring; waits for others too, as products take what was waited for last."""
 
     def own(at: Placed) -> bool:
@@ -45,7 +44,7 @@ def ring_track(program: p.Program, ring: str) -> Track:
 def ring_machine(program: p.Program, ring: str, transfers: int | None) -> Automaton[Ring]:
     """`transfers` are those of the whole tape; without them they are known once the layers are over."""
     slots = program.rings[ring].slots
-    rest = sum(len(rows) for _, _, _, rows in expected(program, ring, STEP))
+    rest = sum(len(rows) for _, _, _, rows in expected(program, ring, program.phases[-1].place, early=False))
 
     def start(state: Ring, op: p.Start, at: Moment) -> Ring:
         for number in range(state.started, state.started + op.count):
@@ -112,27 +111,27 @@ def _read(state: Ring) -> Ring:
     return Ring(state.waited, state.started, state.last)
 
 
-def expected(program: p.Program, ring: str, place: str) -> Iterator[Group]:
-    """What a place takes from a ring's tape, in the order of the tape."""
-    for product in program.products.values():
-        if product.ring == ring and product.place == place:
-            for number, run in enumerate(product.tiling.runs):
+def expected(program: p.Program, ring: str, place: str, *, early: bool | None = None) -> Iterator[Group]:
+    """What a place takes from a ring's tape, in the order of the tape; of a step, what it does before its layers."""
+    before = program.phase_of(place).early
+    for name in program.taken(ring, place):
+        if early is None or (name in before) == early:
+            for number, run in enumerate(program.products[name].tiling.runs):
                 for turn in range(run.count):
-                    yield product.name, number, turn, run.rows
+                    yield name, number, turn, run.rows
 
 
-def tape_faults(program: p.Program, ring: str, ops: Track) -> Iterator[Fault]:
+def tape_faults(program: p.Program, ring: str, ops: tuple[Track, ...]) -> Iterator[Fault]:
     """Where a place's waits and products are not those of the tape, which is the same in each layer that runs it."""
-    for place, items in ops.parts.items():
-        yield from _place(program, ring, place, items)
-    early = next((op for op, _ in _flat(ops.before) if isinstance(op, p.Wait) and op.ring == ring), None)
-    if early is not None and any(True for part in ops.parts for _ in expected(program, ring, part)):
-        yield _at(Fault("E223", f"`{ring}` waits before the layers for what its tape holds after them", early), STEP)
-    yield from _place(program, ring, STEP, (*ops.before, *ops.after))
+    for each in ops:
+        for place, items in each.parts.items():
+            yield from _place(program, ring, place, items, list(expected(program, ring, place)))
+        for early, items in ((True, each.before), (False, each.after)):
+            wanted = list(expected(program, ring, each.place, early=early))
+            yield from _place(program, ring, each.place, items, wanted)
 
 
-def _place(program: p.Program, ring: str, place: str, items: Items) -> Iterator[Fault]:
-    wanted = list(expected(program, ring, place))
+def _place(program: p.Program, ring: str, place: str, items: Items, wanted: list[Group]) -> Iterator[Fault]:
     at, last, taken = -1, None, True
     for op, block in _flat(items):
         if isinstance(op, p.Wait) and op.ring == ring:

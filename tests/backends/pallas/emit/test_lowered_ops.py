@@ -59,8 +59,8 @@ def test_functions_are_as_rows_say(name: str) -> None:
 
 
 def test_every_op_of_a_program_is_emitted_and_charged() -> None:
-    """The kernel and the timeline have a row for each, as the spec does."""
+    """The timeline has a row for each, as the spec does; the kernel for all but those of a call of several steps."""
     every = set(p.Op.__value__.__args__)
 
-    assert set(EMIT) == every
     assert set(ACTIONS) == every
+    assert set(EMIT) == every - {p.AttendBlock, p.ArgmaxValue, p.Keep, p.RowLoop}

@@ -47,7 +47,7 @@ def golden(name: str, said: str) -> None:
     assert said == path.read_text("utf-8"), "MKS_UPDATE=1 writes this text into the file"
 
 
-@pytest.mark.parametrize("name", PLANNED)
+@pytest.mark.parametrize("name", [*PLANNED, "kimi_k3", "dspark"])
 def test_words(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """What is printed at one row."""
     assert cli.main(["plan", str(FOLDER / f"{name}.mks"), "--rows", "1"]) == 0
@@ -233,7 +233,7 @@ def test_every_op_is_shown() -> None:
         (["smollm2.mks", "--rows", "3"], "E008"),
         (["smollm2.mks", "--schedule", "two"], "E008"),
         (["kimi_k3.mks", "--rows", "5"], "E008"),
-        (["dspark.mks"], "E901"),
+        (["muse_spark.mks"], "E901"),
         (["none.mks"], "E003"),
         (["qwen38.mks", "--size", "q_heads=20"], "E213"),
     ],
