@@ -60,7 +60,7 @@ THOROUGH = (
     "tests/backends/pallas/ops/test_route.py",
     "tests/backends/pallas/runtime/test_stored.py",
     "tests/backends/pallas/layout/test_unpack.py",
-    "tests/backends/reference/test_keeping.py",
+    "tests/backends/reference/test_saved_rows.py",
     "tests/backends/reference/test_muse_spark.py",
     "tests/backends/reference/test_ops_attention.py",
     "tests/backends/reference/test_widths.py",

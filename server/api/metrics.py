@@ -105,7 +105,7 @@ class Metrics(Observer):
         self._prompt.inc(len(run.task.prompt))
         self._queries.inc(len(run.task.prompt))
         self._hits.inc(run.cached)
-        self._queued.observe(run.seated - run.queued)
+        self._queued.observe(run.admitted - run.queued)
 
     def passed(self, tokens: int) -> None:
         """A call of the decoder came back."""
@@ -118,7 +118,7 @@ class Metrics(Observer):
             self._between.observe(now - run.latest)
         else:
             self._first.observe(now - run.queued)
-            self._reading.observe(now - run.seated)
+            self._reading.observe(now - run.admitted)
 
     def ended(self, run: Running, how: str, now: float) -> None:
         """A sequence is over; times are of those that ended well."""
@@ -127,7 +127,7 @@ class Metrics(Observer):
             return
         self._whole.observe(now - run.queued)
         self._writing.observe(run.latest - run.first)
-        self._inference.observe(now - run.seated)
+        self._inference.observe(now - run.admitted)
         self._prompts.observe(len(run.task.prompt))
         self._answers.observe(run.emitted)
         if run.emitted > 1:

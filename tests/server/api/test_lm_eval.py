@@ -55,7 +55,7 @@ def smollm2() -> Iterator[Running]:
     """SmolLM2 behind its API."""
     opened = open_model("smollm2")
     decoder = opened.decoder(2, 256, True)
-    with running(build_service(decoder, opened.files, "smollm2", kept_bytes=2**26), decoder) as server:
+    with running(build_service(decoder, opened.files, "smollm2", prefix_cache_bytes=2**26), decoder) as server:
         yield server
 
 

@@ -82,7 +82,7 @@ def test_gauges_show_what_runs_and_waits(own_server: Running) -> None:
                for _ in range(3)]  # fmt: skip
     engine = server.service.engine
     threads[0].start()
-    # While a step hangs nobody else is seated.
+    # While a step hangs nobody else is admitted.
     wait_for(lambda: any(name == "step" for name, _ in server.decoder.calls))
     for thread in threads[1:]:
         thread.start()
@@ -154,7 +154,7 @@ def test_tokens_known_from_before_are_counted(files: Any) -> None:
 
     decoder = FakeDecoder()
     body = {**ASK, "prompt": "Hello, how are you today, my old friend from the sea?"}
-    with running(build_service(decoder, files, "tiny", kept_bytes=10**6), decoder) as server:
+    with running(build_service(decoder, files, "tiny", prefix_cache_bytes=10**6), decoder) as server:
         first = server.post("/v1/completions", body).json()["usage"]
         second = server.post("/v1/completions", body).json()["usage"]
         events = server.post("/v1/completions", {**body, "stream": True, "stream_options": {"include_usage": True}})

@@ -34,7 +34,7 @@ def ask(engine: Engine, prompt: Sequence[int], count: int = 4, sampling: Samplin
 def test_a_conversation_that_goes_on_is_not_read_again(start: Start, cuts: bool) -> None:
     """The next turn begins where the last prompt ended, and its answer is the same as without."""
     decoder = FakeDecoder(rows=2, cuts=cuts)
-    engine = start(decoder, kept_bytes=10**6, turn_ids=[END])
+    engine = start(decoder, prefix_cache_bytes=10**6, turn_ids=[END])
     first = ask(engine, PROMPT)
     assert first.cached == 0
     longer = [*PROMPT, *first.ids, END, *range(30)]
@@ -50,7 +50,7 @@ def test_states_resume_only_where_they_were_kept(start: Start) -> None:
     """Where the end of the prompt differs, what cuts goes on from the last equal token, what does not from a turn."""
     changed = [*PROMPT[:-1], 5, 6, 8, 9]
     for cuts, cached in ((True, len(PROMPT) - 1), (False, len(PROMPT) - 2)):
-        engine = start(FakeDecoder(cuts=cuts), kept_bytes=10**6, turn_ids=[END])
+        engine = start(FakeDecoder(cuts=cuts), prefix_cache_bytes=10**6, turn_ids=[END])
         ask(engine, PROMPT)
         assert ask(engine, changed).cached == cached
         assert ask(engine, [*PROMPT[:10], 1, 2, 3]).cached == (10 if cuts else 0)
@@ -60,7 +60,7 @@ def test_states_resume_only_where_they_were_kept(start: Start) -> None:
 def test_the_same_prompt_is_read_once(start: Start, cuts: bool) -> None:
     """Asked again, or several times at once, with other parameters: nothing is left to read."""
     decoder = FakeDecoder(rows=3, cuts=cuts)
-    engine = start(decoder, kept_bytes=10**6)
+    engine = start(decoder, prefix_cache_bytes=10**6)
     sinks = [Gather() for _ in range(3)]
     hot = [Sampling(temperature=1.0, seed=seed) for seed in range(3)]
     engine.submit([task(PROMPT, 5, sink, sampling) for sink, sampling in zip(sinks, hot, strict=True)])
@@ -73,7 +73,7 @@ def test_the_same_prompt_is_read_once(start: Start, cuts: bool) -> None:
 
 def test_prompt_scores_need_the_whole_prompt(start: Start) -> None:
     """A prompt whose scores are asked for is read from its beginning, and not kept."""
-    engine = start(FakeDecoder(), kept_bytes=10**6)
+    engine = start(FakeDecoder(), prefix_cache_bytes=10**6)
     ask(engine, PROMPT)
     scored = ask(engine, PROMPT, prompt_logprobs=1)
     assert scored.cached == 0
@@ -86,7 +86,7 @@ def test_prompt_scores_need_the_whole_prompt(start: Start) -> None:
 def test_a_copy_is_not_held_up_by_one_that_leaves(start: Start) -> None:
     """Where the sequence that reads a prompt is cancelled, the one that waits for it reads it."""
     decoder = FakeDecoder(rows=2, chunk=4, delay=0.01)
-    engine = start(decoder, kept_bytes=10**6)
+    engine = start(decoder, prefix_cache_bytes=10**6)
     first, second = Gather(), Gather()
     runs = engine.submit([task(PROMPT, 3, first), task(PROMPT, 3, second)])
     wait_for(lambda: any(name == "prefill" for name, _ in decoder.calls))
@@ -99,7 +99,7 @@ def test_a_copy_is_not_held_up_by_one_that_leaves(start: Start) -> None:
 def test_what_cannot_be_restored_fails_its_sequence_only(start: Start) -> None:
     """A failure in keeping or restoring is the decoder's failure under that sequence."""
     decoder = FakeDecoder()
-    engine = start(decoder, kept_bytes=10**6)
+    engine = start(decoder, prefix_cache_bytes=10**6)
     ask(engine, PROMPT)
     restore, decoder.restore = decoder.restore, None  # type: ignore[method-assign,assignment]
     sink = Gather()

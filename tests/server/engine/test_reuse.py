@@ -51,7 +51,7 @@ def test_reuse_and_neighbours_change_no_bit(name: str) -> None:
         hot = ask(server, prompts[1], temperature=1.2, seed=7)
     assert [known for _, _, known in expected] == [0] * 4
 
-    with running(build_service(decoder, opened.files, name, kept_bytes=2**28), decoder) as server:
+    with running(build_service(decoder, opened.files, name, prefix_cache_bytes=2**28), decoder) as server:
         stop = threading.Event()
 
         def disturb() -> None:

@@ -196,7 +196,7 @@ def settled(server: Running) -> None:
 def test_a_crowd_gets_what_each_would_get_alone(files: TextFiles, solo: Solo, requests: int, cuts: bool) -> None:
     """32 clients, streamed or not, three in ten that leave, one in ten that blunders: none lost, mixed or leaked."""
     decoder = FakeDecoder(rows=8, context=512, cuts=cuts)
-    service = build_service(decoder, files, "tiny", max_waiting=1000, kept_bytes=2 * 10**6)
+    service = build_service(decoder, files, "tiny", max_waiting=1000, prefix_cache_bytes=2 * 10**6)
     with running(service, decoder) as server:
         first = Crowd(server.url, solo, leave=0.3, blunder=0.1)
         asyncio.run(first.run(2))
@@ -232,7 +232,7 @@ def test_failures_touch_only_whom_they_touch(files: TextFiles, solo: Solo) -> No
         return step(*args)
 
     decoder.step = flaky  # type: ignore[method-assign]
-    with running(build_service(decoder, files, "tiny", max_waiting=1000, kept_bytes=10**6), decoder) as server:
+    with running(build_service(decoder, files, "tiny", max_waiting=1000, prefix_cache_bytes=10**6), decoder) as server:
         crowd = Crowd(server.url, solo, leave=0.1, blunder=0.0)
         asyncio.run(crowd.run(6))
         decoder.step, decoder.fail_waits = step, 0  # type: ignore[method-assign]

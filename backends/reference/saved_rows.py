@@ -16,7 +16,7 @@ from .states import Arrays, Room, Store
 
 
 @frozen
-class KeptRow:
+class SavedRow:
     """Implements `dsl.decoder.Saved`: `arrays` are a row's entries, those of caches cut to `size` positions."""
 
     length: int
@@ -29,7 +29,7 @@ class KeptRow:
         return sum(array.nbytes for array in self.arrays.values())
 
 
-class Keeper:
+class RowStore:
     """Takes rows out of a decoder's arrays and puts them back, in few compiled sizes."""
 
     def __init__(self, room: Room, context: int) -> None:
@@ -47,13 +47,13 @@ class Keeper:
         """Whether all that rows hold is entries by position, the older ones never overwritten."""
         return all(_by_position(store) for store in self._stores.values())
 
-    def take(self, states: Arrays, row: int, length: int) -> KeptRow:
+    def take(self, states: Arrays, row: int, length: int) -> SavedRow:
         """What `row` holds, `length` tokens."""
         size = next(size for size in self._sizes if size >= length)
         taken = self._take(states, jnp.int32(row), size)
-        return KeptRow(length, size, {key: np.asarray(value) for key, value in taken.items()})
+        return SavedRow(length, size, {key: np.asarray(value) for key, value in taken.items()})
 
-    def put(self, states: Arrays, row: int, saved: KeptRow) -> Arrays:
+    def put(self, states: Arrays, row: int, saved: SavedRow) -> Arrays:
         """`states`, which are used up, with `kept` in `row`."""
         return self._put(states, dict(saved.arrays), jnp.int32(row))
 
