@@ -33,9 +33,7 @@ def run(at: Pass, step: m.Step, states: Arrays, given: dict[str, Value] | None =
     """
     frame = Frame(at, dict(given or {}), states, buffers_of(at))
     for statement in step.body:
-        if isinstance(statement, m.Loop) and statement.variable == "row":
-            _rows(statement, frame)
-        elif isinstance(statement, m.Loop):
+        if isinstance(statement, m.Loop) and statement.variable == "layer":
             _layers(statement, frame, step.name, taps or {}, unrolled)
             if last_only:
                 tapped = {name: frame.names[name] for name in taps or {}}
@@ -47,7 +45,10 @@ def run(at: Pass, step: m.Step, states: Arrays, given: dict[str, Value] | None =
 
 
 def execute(statement: m.Statement, frame: Frame) -> None:
-    """An assignment or a write."""
+    """An assignment or a write, or for each row of a block several."""
+    if isinstance(statement, m.Loop):
+        _rows(statement, frame)
+        return
     assert isinstance(statement, m.Assign | m.Write)
     guard = True if statement.guard is None else frame.scalar(statement.guard)
     if not isinstance(guard, jax.Array):
@@ -169,7 +170,7 @@ def _rows(loop: m.Loop, frame: Frame) -> None:
         cut = lambda v, row=row: v[:, row : row + 1]  # noqa: E731
         at = evolve(frame.at, token=cut(frame.at.token), position=cut(frame.at.position))
         names = jax.tree.map(cut, frame.names) | carried
-        inner = Frame(at, names, frame.states, {}, row=row)
+        inner = evolve(frame, at=at, names=names, buffers={}, row=row, products=[])
         for statement in loop.body:
             execute(statement, inner)
         carried = {name: inner.names[name] for name in assigned & frame.names.keys()}

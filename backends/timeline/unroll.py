@@ -81,8 +81,9 @@ def _switch(op: p.LayerSwitch, state: State) -> Iterator[Action]:
         if part in parts:
             state.scope = part
             yield state.run(costs.BRANCH, "choice")
+            state.index[part] = state.program.layers_of(part).index(state.layer)
             yield from _ops(body, state)
-            state.index[part] = state.index.get(part, 0) + 1
+            state.index[part] += 1
 
 
 def _send(op: p.Send, state: State) -> Iterator[Action]:

@@ -39,16 +39,21 @@ def part(declared: s.Part, scope: Scope) -> m.Part:
     assigned: dict[str, Span] = {}
     scope.later = {t.text: t.span for a in statements if isinstance(a, s.Assign) for t in a.targets
                    if isinstance(t, s.Name)}  # fmt: skip
-    body = []
+    body: list[m.Statement] = []
     for statement in statements:
-        if not isinstance(statement, s.Assign):
-            scope.report("E115", "a part holds assignments only", statement.span,
-                         helps=("parts and loops are run by a `step`",))  # fmt: skip
-            continue
-        unguarded = _guarded(statement, scope, carried, assigned)
-        if unguarded is not None:
-            body.append(unguarded)
-    _check_states(tuple(body), scope)
+        if isinstance(statement, s.For):
+            try:
+                body.append(_rows(statement, scope, assigned))
+            except Stop:
+                continue
+        elif isinstance(statement, s.Assign):
+            unguarded = _guarded(statement, scope, carried, assigned)
+            if unguarded is not None:
+                body.append(unguarded)
+        else:
+            scope.report("E115", "a part holds assignments and loops over `row`", statement.span,
+                         helps=("parts are run by a `step`",))  # fmt: skip
+    _check_states(tuple(each for each in body if isinstance(each, m.Assign | m.Write)), scope)
     return m.Part(declared.name.text, tuple(body), declared.name.span)
 
 
@@ -194,7 +199,7 @@ def step(declared: s.Step, scope: Scope, parts: dict[str, s.Part]) -> (
                     at_loop = dict(scope.known)
                     body.append(_layers(statement, scope, parts))
                 else:
-                    body.append(_rows(statement, scope, declared, assigned))
+                    body.append(_rows(statement, scope, assigned))
             elif isinstance(statement, s.Run):
                 raise scope.report("E115", "a part runs inside `for layer in …`", statement.span)
             else:
@@ -249,9 +254,11 @@ def _layers(loop: s.For, scope: Scope, parts: dict[str, s.Part]) -> m.Loop:
     return m.Loop("layer", start, stop, tuple(runs), loop.span)
 
 
-def _rows(loop: s.For, scope: Scope, declared: s.Step, assigned: dict[str, Span]) -> m.Loop:
-    if loop.variable.text != "row" or declared.block is None:
-        raise scope.report("E115", "a step loops over `layer`, and, `on` a block, over `row`", loop.variable.span)
+def _rows(loop: s.For, scope: Scope, assigned: dict[str, Span]) -> m.Loop:
+    if loop.variable.text != "row" or "row" not in scope.inputs:
+        over = "a step loops over `layer`, and, `on` a block, over `row`" if scope.part is None else (
+            "a part loops over `row`, where its step is `on` a block")  # fmt: skip
+        raise scope.report("E115", over, loop.variable.span)
     start, stop = _bounds(loop, scope)
     carried = _types(scope)
     body: list[m.Statement] = []

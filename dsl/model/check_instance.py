@@ -134,13 +134,18 @@ class _Pass:
                 for layer, parts in layers.items():
                     for part in parts:
                         for inner in self.instance.model.parts[part].body:
-                            self.statement(inner, layer)
-            elif isinstance(statement, m.Loop):
-                for row in range(int(self.instance.number(statement.start)), int(self.instance.number(statement.stop))):
-                    for inner in statement.body:
-                        self.statement(inner, None, row)
+                            self._each_row(inner, layer)
             else:
-                self.statement(statement, None)
+                self._each_row(statement, None)
+
+    def _each_row(self, statement: m.Statement, layer: int | None) -> None:
+        """A statement, or those of a loop over rows, for each of them."""
+        if not isinstance(statement, m.Loop):
+            self.statement(statement, layer)
+            return
+        for row in range(int(self.instance.number(statement.start)), int(self.instance.number(statement.stop))):
+            for inner in statement.body:
+                self.statement(inner, layer, row)
 
     def statement(self, statement: m.Statement, layer: int | None, row: int | None = 0) -> None:
         """Reads first, then the write."""

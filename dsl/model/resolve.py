@@ -133,6 +133,9 @@ def _steps(declared: s.Model, top: Scope, parts: dict[str, s.Part]) -> tuple[dic
                 resolved[run], carried_by[run] = bodies.part(parts[run], scope), carried
             else:
                 _same_carried(resolved[run], carried_by[run], carried, item, world)
+                if item.block is None and any(isinstance(each, m.Loop) for each in resolved[run].body):
+                    world.sink.report("E115", f"`{run}` loops over `row`; this step is not `on` a block", item.head,
+                                      others=(Label(resolved[run].span, "declared here"),))  # fmt: skip
     if not written and not world.damaged:
         world.sink.report("E120", f"`{declared.name.text}` has no step", declared.name.span)
     return steps, resolved
@@ -166,7 +169,8 @@ def _runs(step: m.Step) -> list[str]:
 def _same_carried(part: m.Part, first: dict[str, Node | None], now: dict[str, Node | None], step: s.Step,
                   world: World) -> None:  # fmt: skip
     """A part that several steps run finds the same carried values in each."""
-    read = {n.name for statement in part.body if isinstance(statement, m.Assign | m.Write)
+    inner = [each for statement in part.body if isinstance(statement, m.Loop) for each in statement.body]
+    read = {n.name for statement in (*part.body, *inner) if isinstance(statement, m.Assign | m.Write)
             for n in walk(statement.value) if isinstance(n, m.Local)}  # fmt: skip
     for name in sorted(read & set(first)):
         mine, other = now.get(name), first[name]

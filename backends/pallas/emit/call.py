@@ -47,7 +47,7 @@ def states(program: p.Program) -> dict[str, jax.ShapeDtypeStruct]:
 
 
 def layer_table(program: p.Program) -> np.ndarray:
-    """int32 `[layers + 2, 2 * places]`: which part a place runs, -1 for none, and the how manyth run of it that is.
+    """int32 `[layers + 2, 2 * places]`: which part a place runs, -1 for none, and the how manyth of its layers that is.
 
     The rows before the first layer and after the last run nothing.
     """
@@ -55,13 +55,11 @@ def layer_table(program: p.Program) -> np.ndarray:
     if layers is None:
         return np.full((2, 2), -1, np.int32)
     found = np.full((layers.stop - layers.start + 2, 2 * len(layers.choices)), -1, np.int32)
-    runs: dict[str, int] = {}
     for layer, parts in sorted(program.phase.layer_parts.items()):
         for choice in layers.choices:
             for i, (name, _) in enumerate(choice.bodies):
                 if name in parts:
-                    found[layer - layers.start + 1, 2 * choice.position :][:2] = i, runs.get(name, 0)
-                    runs[name] = runs.get(name, 0) + 1
+                    found[layer - layers.start + 1, 2 * choice.position :][:2] = i, program.layers_of(name).index(layer)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
 
 from ...model import ir as m
@@ -55,6 +56,11 @@ class Phase:
             for part in dict.fromkeys(parts):
                 found.setdefault(part, []).append(layer)
         return {part: tuple(layers) for part, layers in found.items()}
+
+    @cached_property
+    def runs(self) -> Counter[str]:
+        """How often each part runs in all layers together: one may stand twice in a layer."""
+        return Counter(part for parts in self.layer_parts.values() for part in parts)
 
     @cached_property
     def early(self) -> frozenset[str]:

@@ -141,10 +141,14 @@ class Program:
         return () if phase is None else phase.layers.get(place, ())
 
     def times(self, place: str | None) -> int:
-        """How often a call runs a place: a part once for each of its layers, what belongs to a step itself once."""
+        """How often a call runs a place: a part wherever a layer has it, what belongs to a step itself once."""
         if place is not None and self.home(place) != place:
             return self._trips(place) * self.times(self.home(place))
-        return 1 if place is None or self.is_step(place) else len(self.layers_of(place))
+        return 1 if place is None or self.is_step(place) else self.phase_of(place).runs[place]
+
+    def entries(self, part: str | None) -> int:
+        """How many entries an array of a part has: one for each of its layers, one of what is no part's."""
+        return 1 if part is None or self.is_step(part) else len(self.layers_of(part))
 
     def always(self, choice: LayerSwitch) -> bool:
         """Whether every layer runs one of a choice's parts."""

@@ -26,7 +26,7 @@ def _state(array: p.Array, program: p.Program) -> Made:
     state = program.instance.model.states[array.name.removeprefix("state ")]
     shape = program.shares.shape(state.type.shape)
     rows = program.phase_of(state.part or STEP).rows
-    return (program.times(state.part), rows, *shape), program.instance.dtype(state.type)
+    return (program.entries(state.part), rows, *shape), program.instance.dtype(state.type)
 
 
 def _ring_of(name: str, program: p.Program) -> p.CacheRing:
@@ -41,7 +41,7 @@ def _held_cache(array: p.Array, program: p.Program) -> Made:
     """Whole tiles of all positions; consecutive tokens share one row."""
     ring = _ring_of(array.name, program)
     heads, width, dtype = cached(array.name, ring, program)
-    return (program.times(ring.part), program.of.sequences, heads, ring.tiles * ring.tile, width), dtype
+    return (program.entries(ring.part), program.of.sequences, heads, ring.tiles * ring.tile, width), dtype
 
 
 def _entry(array: p.Array, program: p.Program) -> Made:
@@ -49,7 +49,7 @@ def _entry(array: p.Array, program: p.Program) -> Made:
     ring = _ring_of(name, program)
     heads, width, dtype = cached(name, ring, program)
     part = array.part or ring.part
-    return (program.times(part), program.rows_at(part), heads, width), dtype
+    return (program.entries(part), program.rows_at(part), heads, width), dtype
 
 
 def _vectors(array: p.Array, program: p.Program) -> Made:
@@ -60,7 +60,7 @@ def _vectors(array: p.Array, program: p.Program) -> Made:
         if view.start != at:
             raise Wrong(f"weights overlap in `{array.name}`, or leave a gap at column {at}")
         at = room_of(view)
-    return (program.times(array.part), 1, at), "f32"
+    return (program.entries(array.part), 1, at), "f32"
 
 
 def _table(array: p.Array, program: p.Program) -> Made:
@@ -74,7 +74,7 @@ def _bank_array(array: p.Array, program: p.Program) -> Made:
     bank = next((bank for bank in program.banks.values() if bank.array == array.name), None)
     if bank is None:
         raise Wrong(f"no bank has the array `{array.name}`")
-    return (program.times(bank.part), bank.count, bank.layout.rows, WIDTH), "int32"
+    return (program.entries(bank.part), bank.count, bank.layout.rows, WIDTH), "int32"
 
 
 def _logits(array: p.Array, program: p.Program) -> Made:
@@ -87,7 +87,7 @@ def _logits(array: p.Array, program: p.Program) -> Made:
 def _trace(array: p.Array, program: p.Program) -> Made:
     name = array.name.removeprefix(f"trace {array.part or STEP}.")
     held = program.buffers.get(f"{array.part}.{name}") or program.buffers[name]
-    return (*([] if array.part is None else [program.times(array.part)]), *held.shape), held.dtype
+    return (*([] if array.part is None else [program.entries(array.part)]), *held.shape), held.dtype
 
 
 def _taps(array: p.Array, program: p.Program) -> Made:

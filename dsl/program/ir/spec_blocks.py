@@ -17,7 +17,7 @@ def keep(op: p.Keep, place: str, program: p.Program) -> Iterator[Access]:
     held = program.outputs[op.buffer]
     if held.kind != "entry" or held.part != place:
         raise Wrong(f"`{op.buffer}` keeps entries of `{held.part}`; `{place}` writes them")
-    yield writes(op.buffer, (program.times(place), program.rows_at(place), *held.shape[2:]), held.dtype)
+    yield writes(op.buffer, (program.entries(place), program.rows_at(place), *held.shape[2:]), held.dtype)
 
 
 def row_loop(op: p.RowLoop, place: str, program: p.Program) -> Iterator[Access]:
@@ -56,7 +56,7 @@ def attend_block(op: p.AttendBlock, place: str, program: p.Program) -> Iterator[
         if program.layers_of(kept.part) != program.layers_of(place):
             raise Wrong(f"`{kept.part}`, which gives `{name}` its entries, runs in other layers than `{place}`")
         yield reads(own, (rows, slots[1], slots[3]), dtype)
-        yield reads(earlier, (program.times(place), program.rows_at(kept.part), slots[1], slots[3]), dtype)
+        yield reads(earlier, (program.entries(place), program.rows_at(kept.part), slots[1], slots[3]), dtype)
         yield reads(buffer, slots, dtype)
 
 

@@ -38,7 +38,7 @@ def _slots(copy: p.Copy) -> range:
 def load(op: p.CopyStart, place: str, program: p.Program) -> Iterator[Access]:
     copy = program.copies[op.copy]
     whole, slot, dtype = entry(copy, program)
-    yield Access(How.LEAVE, Where.ARRAY, copy.array, (program.times(copy.part), *whole), dtype)
+    yield Access(How.LEAVE, Where.ARRAY, copy.array, (program.entries(copy.part), *whole), dtype)
     yield Access(How.FILL, Where.BUFFER, copy.buffer, (_slots(copy), *slot), dtype)
 
 
@@ -54,7 +54,7 @@ def save(op: p.StoreStart, place: str, program: p.Program) -> Iterator[Access]:
     copy = program.copies[op.copy]
     whole, slot, dtype = entry(copy, program)
     yield Access(How.LEAVE, Where.BUFFER, copy.buffer, (_slots(copy), *slot), dtype)
-    yield Access(How.FILL, Where.OUTPUT, op.copy, (program.times(copy.part), *whole), dtype)
+    yield Access(How.FILL, Where.OUTPUT, op.copy, (program.entries(copy.part), *whole), dtype)
 
 
 def cached(name: str, ring: p.CacheRing, program: p.Program) -> tuple[int, int, str]:
@@ -76,7 +76,7 @@ def tiles(ring: p.CacheRing, program: p.Program) -> Iterator[tuple[str, str, Ext
     for name, buffer in zip(ring.caches, ring.buffers, strict=True):
         heads, width, dtype = cached(name, ring, program)
         rows = program.of.sequences
-        held = (program.times(ring.part), rows, heads, range(ring.tiles * ring.tile), width)
+        held = (program.entries(ring.part), rows, heads, range(ring.tiles * ring.tile), width)
         yield name, buffer, held, (range(ring.slots), heads, ring.tile, width), dtype
 
 
@@ -89,7 +89,7 @@ def start_tiles(op: p.StartTiles, place: str, program: p.Program) -> Iterator[Ac
 def fetch(op: p.Fetch, place: str, program: p.Program) -> Iterator[Access]:
     bank = program.banks[op.bank]
     one = (bank.layout.rows, WIDTH)
-    yield Access(How.LEAVE, Where.ARRAY, bank.array, (program.times(bank.part), bank.count, *one), "int32")
+    yield Access(How.LEAVE, Where.ARRAY, bank.array, (program.entries(bank.part), bank.count, *one), "int32")
     yield Access(How.FILL, Where.BUFFER, bank.name, (range(op.first, op.stop), *one), "int32")
 
 

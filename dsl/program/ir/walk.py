@@ -105,7 +105,7 @@ def _placed(program: Program, ops: tuple[Op, ...], path: Path, place: str, trips
         here = (*path, i)
         bodies = []
         for body in children(op):
-            own, inner = body.place or place, trips * body.trips if not body.part else program.times(body.place)
+            own, inner = body.place or place, trips * body.trips if not body.part else program.entries(body.place)
             bodies.append(_placed(program, body.ops, here + body.path, own, inner))
         found.append(Placed(op, here, place, trips, tuple(bodies)))
     return tuple(found)

@@ -73,10 +73,12 @@ def _rows(loop: m.Loop, later: frozenset[str], outer: Frame) -> None:
         raise cannot("two loops over rows in one place", loop.span)
     statements = tuple(s for s in loop.body if isinstance(s, m.Assign | m.Write))
     start, stop = (int(build.shares.instance.number(bound)) for bound in (loop.start, loop.stop))
-    if len(statements) < len(loop.body) or not 0 <= start < stop <= build.rows:
+    if len(statements) < len(loop.body) or (start, stop) != (0, build.rows):
         raise cannot(f"loop over the rows {start} .. {stop} of {build.rows}", loop.span)
     inner, carried = build.inside(place, home), []
     types = {n: t for s in statements if isinstance(s, m.Assign) for n, t in zip(s.names, s.types, strict=True)}
+    if any(isinstance(s, m.Write) or isinstance(n, m.StateRef) for s in statements for n in walk(s.value)):
+        raise cannot("read or write a state, cache or buffer in a loop over rows", loop.span)
     outer.arrive(_read(statements))
     for name, type_ in types.items():
         before = build.known(name, home)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ...collectives.argmax import ARGMAX
 from ...collectives.collective import Wire
 from ...model import ir as m
@@ -45,7 +47,7 @@ def lower_step(build: Build) -> LoweredStep:
 def body_of(made: LoweredStep, begin: list[p.Op], end: list[p.Op]) -> tuple[p.Op, ...]:
     """A phase's ops, once all resources are known; `begin` are those before all others, `end` those after."""
     build, loop, parts = made.build, made.loop, made.parts
-    choices = _choices(loop, tuple(parts))
+    choices = _choices(build, loop, tuple(parts))
     starts = place_starts(build, choices, parts)
     body = [*begin, *_turns(build), *starts, *_plain(made.first)]
     if loop is not None and choices:
@@ -87,7 +89,7 @@ def _taps(build: Build, statements: tuple[m.Statement, ...]) -> None:
             build.arrays[key] = p.Array(key, (1, build.rows, *shape), dtype, "taps", build.place)
 
 
-def _choices(loop: m.Loop | None, parts: tuple[str, ...]) -> list[tuple[str, ...]]:
+def _choices(build: Build, loop: m.Loop | None, parts: tuple[str, ...]) -> list[tuple[str, ...]]:
     """For each place in a layer, the parts that some layer runs there."""
     found = []
     for run in loop.body if loop is not None else ():
@@ -95,10 +97,19 @@ def _choices(loop: m.Loop | None, parts: tuple[str, ...]) -> list[tuple[str, ...
         names = tuple(name for name in dict.fromkeys((run.part, run.other)) if name in parts and name is not None)
         if names:
             found.append(names)
-    flat = [name for names in found for name in names]
-    if len(set(flat)) != len(flat) and loop is not None:
-        raise cannot("run a part twice in one layer", loop.span)
+    for name, count in Counter(name for names in found for name in names).items():
+        if loop is not None and count > 1:
+            _again(build, name, count, loop)
     return found
+
+
+def _again(build: Build, part: str, count: int, loop: m.Loop) -> None:
+    """A part that stands twice in a layer has the layer's weights both times; its states would need two entries."""
+    own = [state for state in build.schedule.model.states.values() if state.part == part and state.kind != "buffer"]
+    if own or build.facts.experts.get(part) or any(isinstance(s, m.Write) for s in build.facts.bodies[part]):
+        raise cannot(f"run `{part}` twice in one layer, which has more than weights and values", loop.span)
+    if any(parts.count(part) not in (0, count) for parts in build.layer_parts.values()):
+        raise cannot(f"run `{part}` twice in some layers and once in others", loop.span)
 
 
 def _plain(ops: Ops) -> list[p.Op]:

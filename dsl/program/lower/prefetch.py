@@ -32,6 +32,12 @@ class _Points:
     first: list[p.Op] = field(factory=list)
 
     @property
+    def again(self) -> frozenset[str]:
+        """The parts that stand twice in a layer: at no point of theirs anything sets out for others."""
+        flat = [name for names in self.choices for name in names]
+        return frozenset(name for name in flat if flat.count(name) > 1)
+
+    @property
     def position(self) -> dict[str, int]:
         """Where in a layer a part runs."""
         return {name: i for i, names in enumerate(self.choices) for name in names}
@@ -70,7 +76,7 @@ def _copy(copy: p.Copy, said: Prefetch | None, points: _Points) -> None:
     own, start = points.bodies[copy.part], 1  # after the mark of the start
     if points.build.arrays[copy.name].kind == "vectors":
         own.insert(start, p.CopyWait(copy.name))
-    if said is None:
+    if said is None or copy.part in points.again:
         own[start:start] = _load(copy, saved, ahead=False)
         return
     place = _latest(said, copy, copy.part, points)
@@ -156,18 +162,20 @@ def _late(said: Prefetch, part: str) -> MksError:
 def _place(point: Point, part: str, points: _Points) -> _Place | None:
     mine = points.position[part]
     if point.relation == "previous" and point.what == "part":
-        return _starts(points.choices[mine - 1], mine == 0)
+        return _starts(points.choices[mine - 1], mine == 0, points)
     if point.relation == "previous" and point.what == "layer":
-        return _starts(points.choices[0], True)
+        return _starts(points.choices[0], True, points)
     place, mark = _mark(point)
-    if place not in points.position or mark not in points.bodies[place]:
+    if place not in points.position or place in points.again or mark not in points.bodies[place]:
         return None
     theirs = points.position[place]
     ahead = theirs > mine or (point.relation == "previous" and theirs == mine)
     return _Place({place: mark}, ahead)
 
 
-def _starts(parts: tuple[str, ...], ahead: bool) -> _Place:
+def _starts(parts: tuple[str, ...], ahead: bool, points: _Points) -> _Place | None:
+    if points.again & set(parts):
+        return None
     return _Place({name: Mark("start", name) for name in parts}, ahead)
 
 

@@ -10,6 +10,8 @@ from ..ir.walk import Placed, walk
 from .paths import Automaton, Fault, Moment, Parts
 from .reach import Touched
 
+_PART = 4  # of a path: phase, loop over layers, place in the layer, alternative
+
 
 def values_machine(program: p.Program, touched: Touched) -> Automaton[frozenset[str]]:
     """The state is the values that have been computed; a part's are gone when its layer is over."""
@@ -85,7 +87,7 @@ def _thing(at: Placed, number: int, program: p.Program, names: dict[tuple[str, o
             if isinstance(op, p.Compute) and _is_trace(program, op.outputs[number]):
                 return "copy", op.outputs[number]
             if said is None or number >= len(said):
-                return "made", at.path, number
+                return "made", *_where(at, program), number
             if isinstance(op, p.Compute) and program.home(at.place) != at.place:
                 return "value", op.outputs[number]  # of a row, or of all rows
             return ("copy" if said[number] in program.copies else "value"), said[number]
@@ -97,7 +99,14 @@ def _thing(at: Placed, number: int, program: p.Program, names: dict[tuple[str, o
             return "exchange", op.exchange
         case p.Lookup():
             return "table", op.table
-    return "made", at.path, number
+    return "made", *_where(at, program), number
+
+
+def _where(at: Placed, program: p.Program) -> tuple[object, ...]:
+    """What tells an op from others: in a part its path there, as a part may stand twice in a layer."""
+    if at.place in program.phase_of(at.place).layers:
+        return at.place, at.path[_PART:]
+    return at.place, at.path
 
 
 def _is_trace(program: p.Program, buffer: str) -> bool:

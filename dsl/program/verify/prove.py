@@ -157,12 +157,23 @@ def _form_of(phase: p.Phase, ops: tuple[Placed, ...], program: p.Program) -> Ite
         fault = Fault("E223", "what is done with an expert moves nothing, and talks to nobody", apart[0])
     elif found and layers_of(phase) != list(phase.layer_parts.items()):
         fault = Fault("E223", "the layers that run are not those of the layer table", found[0])
+    elif (twice := _unlike([op for op in found if isinstance(op, p.LayerLoop)])) is not None:
+        fault = Fault("E223", f"`{twice}` stands twice in a layer, and is not the same there", found[0])
     elif not found and any(made.place in phase.layers for made in program.products.values()):
         fault = Fault("E223", "no layer runs", None)
     else:
         return
     fault.place = phase.place
     yield fault
+
+
+def _unlike(loops: list[p.LayerLoop]) -> str | None:
+    """A part that has other ops where it stands in a layer again."""
+    known: dict[str, tuple[p.Op, ...]] = {}
+    for part, body in (each for loop in loops for choice in loop.choices for each in choice.bodies):
+        if known.setdefault(part, body) != body:
+            return part
+    return None
 
 
 def _rings(program: p.Program, table: Table) -> Iterator[Fault]:

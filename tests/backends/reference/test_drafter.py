@@ -8,7 +8,11 @@ from helpers.oracles import DATA, answers, loaded, read
 
 from mks.backends.reference import ReferenceDecoder, Weights
 from mks.backends.reference import step as steps
+from mks.backends.reference.loading import layout
 from mks.backends.reference.states import plan
+from mks.dsl.frontend import check_source
+from mks.dsl.model.instantiate import instantiate
+from mks.dsl.source import Source
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +69,58 @@ def test_taps():
     for i, layer in enumerate(layers):
         if layer:
             np.testing.assert_allclose(found[:, i], wanted["aux"][layer - 1], rtol=0, atol=5e-4)
+
+
+LOOP = """mks 1
+
+model big {
+  size d     = 8
+  size vocab = 16
+  weights { embed : f32[vocab, d]  "embed" }
+  step { logits = f32(embed @ embed[token]) }
+}
+
+model small drafts big {
+  size d      = 8
+  size vocab  = 16
+  size block  = 4
+  size layers = 2
+  weights { embed : f32[vocab, d]  "embed" }
+  part chain {
+    weights "{layer}." { mixing : f32[d, d]  "mixing" }
+    last = f32(h)
+    for row in 0 .. block {
+      last = f32(mixing @ (h + last) * (2 when row == 1 else 1))
+      kept = f32(last)
+    }
+    h = f32(h + kept)
+  }
+  step draft on block -> h {
+    h = f32(embed[token])
+    for layer in 0 .. layers { chain }
+  }
+}
+"""
+
+
+def test_a_part_loops_over_the_rows_of_a_block():
+    """What goes from row to row begins as the first row's value, in every layer, with that layer's weights."""
+    found = check_source(Source("loop.mks", LOOP))
+    assert not found.failed
+    instance, _ = instantiate(next(model for model in found.models.values() if model.drafts is not None))
+    places, shapes = layout(instance)
+    rng = np.random.default_rng(1)
+    arrays = {key: rng.normal(size=shape).astype(dtype) for key, (shape, dtype) in shapes.items()}
+    numbers = (jnp.asarray(a, jnp.int32) for a in ([[3, 1, 4, 1]], [0], [4]))
+    room = plan(instance, 1, 64, 16)
+    at = steps.decode_pass(instance, Weights(arrays, places), room, *numbers, 0)
+    names, _ = steps.run(at, instance.model.steps["draft"], room.empty())
+
+    h = arrays["embed"][[3, 1, 4, 1]]
+    for mixing in arrays["chain.mixing"]:
+        last, kept = h[0], []
+        for row in range(4):
+            last = mixing @ (h[row] + last) * (2 if row == 1 else 1)
+            kept.append(last)
+        h = h + np.stack(kept)
+    np.testing.assert_allclose(names["h"][0], h, rtol=1e-5)

@@ -14,7 +14,7 @@ from helpers.mutants import mutants, with_body
 
 from mks.backends.timeline.summary import predict
 from mks.dsl.diagnostics import MksError
-from mks.dsl.frontend import Definition, load_definition
+from mks.dsl.frontend import Definition, check_source, load_definition
 from mks.dsl.program import ir as p
 from mks.dsl.program.analysis.check_program import check_program
 from mks.dsl.program.analysis.fingerprint import digest
@@ -22,6 +22,7 @@ from mks.dsl.program.analysis.memory import bill
 from mks.dsl.program.ir.walk import executed, walk
 from mks.dsl.program.lower.lower import lower
 from mks.dsl.program.verify.prove import prove
+from mks.dsl.source import Source
 
 DATA = Path(__file__).parents[3] / "data"
 
@@ -198,3 +199,61 @@ def test_no_kernel_yet() -> None:
         _ = made.phase
     assert [each.code for each in refused.value.diagnostics] == ["E901"]
     assert [each.code for each in check_program(made.schedule, made.instance, lines=False)] == ["N901"]
+
+
+CHAIN = """  part chain {
+    weights "layers.{layer}." { mixing : bf16[d, d]  "mixing" }
+    last = h
+    for row in 0 .. block {
+      last = mixing @ (h + last)
+      kept = last
+    }
+    h = h + kept
+  }
+"""
+
+
+def chained(*edits: tuple[str, str]) -> Definition:
+    """The drafter with a loop over rows inside of a part, which its layers run."""
+    text = (DATA / "drafter.mks").read_text("utf-8")
+    edits = (("  part remember {", CHAIN + "  part remember {"),
+             ("layers { attention }", "layers {\n attention\n chain\n }"), *edits)  # fmt: skip
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return check_source(Source("drafter.mks", text))
+
+
+def test_a_part_loops_over_rows() -> None:
+    """Its product comes from the tape for each row of each layer; what goes from row to row begins as the first's."""
+    found = chained()
+    assert [each.code for each in found.diagnostics] == []
+    made = lowered(found, "alone")
+
+    assert prove(made) == []
+    assert made.times("chain.row") == 3 * 4
+    assert [at.trips for at in walk(made) if at.place == "chain.row" and isinstance(at.op, p.Dot)] == [3 * 4]
+    loop = next(at.op for at in walk(made) if isinstance(at.op, p.RowLoop) and at.op.place == "chain.row")
+    assert loop.carried == (("chain.last", "chain.row.last"),)
+    assert predict(made, savings=False).step > predict(drafter(), savings=False).step
+    passed = [words for words, mutant in mutants(made) if not prove(mutant)]
+    assert [words for words in passed if not HARMLESS.match(words)] == []
+
+
+@pytest.mark.parametrize(("old", "new", "code"), [
+    ("step draft on block -> proposed {", "step draft -> proposed {", "E115"),
+    ("for row in 0 .. block {\n      last", "for layer in 0 .. block {\n      last", "E115"),
+])  # fmt: skip
+def test_where_a_part_may_loop(old: str, new: str, code: str) -> None:
+    """Over the rows of a block only."""
+    assert code in {each.code for each in chained((old, new)).diagnostics}
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("for row in 0 .. block {\n      last", "for row in 1 .. block {\n      last"),
+    ("    h = h + kept\n", "    h = h + kept + last\n"),
+])  # fmt: skip
+def test_loops_that_no_program_does_yet(old: str, new: str) -> None:
+    """Over some rows; and of what goes from row to row all rows."""
+    with pytest.raises(MksError, match="E901"):
+        lowered(chained((old, new)), "alone")

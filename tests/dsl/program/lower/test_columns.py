@@ -30,12 +30,12 @@ def test_a_scattered_sum_travels_until_it_is_read() -> None:
 
 
 def test_each_core_completes_its_columns() -> None:
-    """A sum and what is left scattered: a phase with the squares that all need, then the columns come together."""
+    """A sum and what is left scattered: a round with the squares that all need, then the columns come together."""
     program = kimi()
     first, second = (collective(program, program.exchanges[name]) for name in ("moe.x", "moe.x columns"))
 
-    assert [phase.message for phase in first.rounds] == [8 * (256 + 128) * 2]
-    assert [phase.message for phase in second.rounds] == [8 * 256 * 2]
+    assert [each.message for each in first.rounds] == [8 * (256 + 128) * 2]
+    assert [each.message for each in second.rounds] == [8 * 256 * 2]
 
 
 @pytest.mark.parametrize("by", ["direct", "two_level"])
