@@ -92,9 +92,10 @@ class Decoder(Protocol):
         """Begin to read the next tokens of some rows.
 
         `tokens` (a list for each of `rows`) are 1..tokens_per_row ids, or none: such a row is left as it is.
-        `positions` is where a row's first one goes: the row's length so far, or, where the decoder `rewinds`, after any
-        token of the row's last step, whose later ones are forgotten then. `logits` are the rows whose logits are
-        wanted. Raises `ValueError`, and changes nothing, where a row cannot take its tokens there.
+        `positions` is where a row's first one goes: at 0, which forgets whatever the row held, at its length so far,
+        or, where the decoder `rewinds`, after any token of the row's last step, whose later ones are forgotten then.
+        `logits` are the rows whose logits are wanted.
+        Raises `ValueError`, and changes nothing, where a row cannot take its tokens there.
         """
 
     @property

@@ -122,7 +122,7 @@ def _bill(charged: Bill) -> dict[str, Any]:
 
 
 def _line(line: Line) -> dict[str, Any]:
-    return asdict(line, filter=lambda field, _: field.name != "span")
+    return asdict(line, filter=lambda field, _: field.name not in ("span", "of"))
 
 
 def _write(path: Path, content: Any) -> None:

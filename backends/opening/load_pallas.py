@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ...dsl.model.instance import Instance
-    from ...dsl.program.ir import Program
+    from ...dsl.program.ir import ArrayRef, Program
     from ...models.checkpoint.binding import Binding
     from ...models.packing.packed import Packed
     from ..pallas.runtime.device import Machine
@@ -33,7 +33,7 @@ SLOW = (
 )
 
 # A core's operands by name, as a Program reads them.
-type Operand = Callable[[str, int], np.ndarray]
+type Operand = Callable[[ArrayRef, int], np.ndarray]
 
 
 @frozen
@@ -120,9 +120,9 @@ def from_packed(packed: Packed) -> Source:
 def _checked(packed: Packed, progress: Progress) -> Operand:
     done, lock = 0, Lock()
 
-    def operand(name: str, core: int) -> np.ndarray:
+    def operand(name: ArrayRef, core: int) -> np.ndarray:
         nonlocal done
-        array = packed.operand(name, core)
+        array = packed.operand(name.label, core)
         with lock:
             done += array.nbytes
             progress(done, packed.nbytes)
@@ -146,7 +146,7 @@ def _packing(binding: Binding, program: Program, progress: Progress) -> Operand:
         progress(min(done, total), total)
         return array
 
-    def packing(name: str, core: int) -> np.ndarray:
+    def packing(name: ArrayRef, core: int) -> np.ndarray:
         with one_at_a_time:
             return operand(program, counted, name, core)
 

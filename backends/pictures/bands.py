@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 from attrs import field, frozen
 
+from ...dsl.model.ir import Ref
 from ...dsl.program import ir as p
 from ...dsl.program.analysis.memory import Bill, Line
+from ..timeline.actions import SlotRef
 from ..timeline.summary import Prediction
 from .lanes import Spans, joined
 from .windows import scope_events
 
-MESSAGES = "messages of "
 _LEAST = 1 / 200  # of the peak: lines below it are one band of their group
 
 
@@ -56,43 +57,42 @@ def owner(program: p.Program, line: Line) -> str:
     if line.place:
         return line.place
     for copy in program.copies.values():
-        if copy.buffer == line.name:
+        if copy.buffer in line.of:
             return copy.part or "step"
     for ring in program.caches.values():
-        if line.name in ring.buffers:
+        if set(ring.buffers) & set(line.of):
             return ring.part
-    bank = program.banks.get(line.name)
-    return bank.part if bank is not None else ""
+    return next((bank.part for bank in program.banks.values() if bank.name in line.of), "")
 
 
 def _during(prediction: Prediction) -> Callable[[Line], Spans]:
     """When a line's room holds something; the whole step where the trace does not tell."""
     program = prediction.program
-    moved: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    moved: dict[Ref | str, list[tuple[float, float]]] = defaultdict(list)
     for t in prediction.trace.transfers:
         moved[t.lane].append((t.start, max(t.stop, t.taken)))
-    sent: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    sent: dict[object, list[tuple[float, float]]] = defaultdict(list)
     for message in prediction.trace.messages:
-        for name in (message.where.what, f"{message.where.scope}.{message.where.what}"):
-            sent[name].append((message.start, message.stop))
+        sent[message.where.of].append((message.start, message.stop))
     ran: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for event in scope_events(prediction):
         ran[event.label].append((event.start, event.stop))
-    slots = {**{f"{'stream' if ring.ahead else 'ring'} {ring.name}": (ring.name, ring.slots)
-                for ring in program.rings.values()},
-             **{buffer: (cache, ring.slots) for ring in program.caches.values()
-                for cache, buffer in zip(ring.caches, ring.buffers, strict=True)},
-             **{bank.name: (bank.name, bank.slots) for bank in program.banks.values()}}  # fmt: skip
+    slots: dict[Ref, tuple[Ref, int]] = {ring.name: (ring.name, ring.slots) for ring in program.rings.values()}
+    for cache_ring in program.caches.values():
+        for cache, buffer in zip(cache_ring.caches, cache_ring.buffers, strict=True):
+            slots[buffer] = cache, cache_ring.slots
+    slots |= {bank.name: (bank.name, bank.slots) for bank in program.banks.values()}
     copies = {copy.buffer: copy.part or "" for copy in program.copies.values()}
 
     def during(line: Line) -> Spans:
-        if line.name in slots:
-            lane, count = slots[line.name]
-            return joined(span for i in range(count) for span in moved[f"{lane} {i}"])
-        if line.name in copies:
-            return joined([*moved[line.name], *ran[copies[line.name]]])
-        if line.name.startswith(MESSAGES):
-            return joined(span for name in line.name.removeprefix(MESSAGES).split(", ") for span in sent[name])
+        for of in line.of:
+            if of in slots:
+                lane, count = slots[of]
+                return joined(span for i in range(count) for span in moved[SlotRef(lane, i)])
+            if isinstance(of, p.BufferRef) and of in copies:
+                return joined([*moved[of], *ran[copies[of]]])
+        if line.of and all(isinstance(of, p.CollectiveRef) for of in line.of):
+            return joined(span for of in line.of for span in sent[of])
         return joined(ran[line.place]) if line.place else ((0.0, prediction.step),)
 
     return during

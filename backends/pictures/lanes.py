@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 
 from attrs import evolve, field, frozen
 
+from ...dsl.model.ir import Ref
 from ...dsl.program import ir as p
-from ..timeline.actions import Where
+from ..timeline.actions import SlotRef, Verb, Where
 from ..timeline.simulate import Transfer
 from ..timeline.summary import Prediction
 from ..timeline.text import KINDS
@@ -40,12 +41,13 @@ class Event:
 
 @frozen
 class Lane:
-    """`kind` is `hbm`, `slot`, `mxu`, `vpu`, `link` or `wait`; lanes of a `group` belong together."""
+    """`kind` is `hbm`, `slot`, `mxu`, `vpu`, `link` or `wait`; lanes of a `group` belong together, and may be slots."""
 
     name: str
     kind: str
     group: str
     events: tuple[Event, ...] = field(repr=False)
+    slot: int | None = None
 
 
 def lanes(prediction: Prediction) -> tuple[Lane, ...]:
@@ -86,22 +88,21 @@ def joined(spans: Iterable[tuple[float, float]]) -> Spans:
 
 def _slots(program: p.Program, transfers: Iterable[Transfer]) -> Iterator[Lane]:
     """Those of rings first, then those of caches and experts, then the buffers of copies and the rest."""
-    by_slot: dict[str, list[Event]] = {}
-    groups: dict[str, str] = {}
-    rings = [(f"{ring.name} {i}", ring.name) for ring in program.rings.values() for i in range(ring.slots)]
-    tiles = [(f"{cache} {i}", cache) for ring in program.caches.values() for cache in ring.caches
-             for i in range(ring.slots)]  # fmt: skip
-    banks = [(f"{bank.name} {i}", bank.name) for bank in program.banks.values() for i in range(bank.slots)]
-    for lane, group in (*rings, *tiles, *banks):
-        by_slot[lane], groups[lane] = [], group
-    parts = {copy.buffer: copy.part or "step" for copy in program.copies.values()}
+    by_slot: dict[Ref | str, list[Event]] = {}
+    groups: list[tuple[Ref, int]] = [(ring.name, ring.slots) for ring in program.rings.values()]
+    groups += [(cache, ring.slots) for ring in program.caches.values() for cache in ring.caches]
+    groups += [(bank.name, bank.slots) for bank in program.banks.values()]
+    for group, slots in groups:
+        by_slot |= {SlotRef(group, i): [] for i in range(slots)}
+    parts: dict[Ref | str, str] = {copy.buffer: copy.part or "step" for copy in program.copies.values()}
     for t in sorted(transfers, key=lambda t: (t.start, t.stop)):
         # What leaves is done once it has arrived.
-        occupied = 0.0 if t.where.what.startswith("save ") else t.taken
+        occupied = 0.0 if t.where.verb is Verb.SAVE else t.taken
         event = Event(t.start, t.stop, t.where.what, t.where, parts.get(t.lane, t.where.scope), t.bytes, occupied)
         by_slot.setdefault(t.lane, []).append(event)
     for lane, events in by_slot.items():
-        yield from apart(Lane(lane, "slot", groups.get(lane, lane), tuple(events)))
+        of, slot = (lane.of, lane.number) if isinstance(lane, SlotRef) else (lane, None)
+        yield from apart(Lane(str(lane), "slot", str(of), tuple(events), slot))
 
 
 def apart(lane: Lane) -> Iterator[Lane]:
@@ -117,7 +118,8 @@ def apart(lane: Lane) -> Iterator[Lane]:
         rows[at].append(event)
         heapq.heappush(ends, (event.end, at))
     for i, events in enumerate(rows or [[]]):
-        yield evolve(lane, name=lane.name if i == 0 else f"{lane.name} ({i + 1})", events=tuple(events))
+        yield evolve(lane, name=lane.name if i == 0 else f"{lane.name} ({i + 1})", events=tuple(events),
+                     slot=None if i else lane.slot)  # fmt: skip
 
 
 def name(where: Where) -> str:

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from attrs import define
 
 from ...dsl.model import ir as m
+from ...dsl.model.ir import Ref
 from ...dsl.program import ir as p
 from ...dsl.program.ir.walk import walk
 from ...dsl.source import Source, Span
-from ..timeline.actions import Where
+from ..timeline.actions import ExpertsRef, Where, Work
 from ..timeline.summary import Prediction
-
-_VERBS = ("start", "wait", "load", "save", "saved", "send")
 
 
 @define
@@ -53,7 +52,7 @@ def _line(span: Span | None) -> tuple[Source, int] | None:
     return None if span is None else (span.source, span.source.position(span.start)[0])
 
 
-type Found = dict[str, Span | None]
+type Found = dict[Ref, Span | None]
 
 
 class Spans:
@@ -62,43 +61,43 @@ class Spans:
     def __init__(self, program: p.Program) -> None:
         self._computed = dict(_computed(program))
         self._moved = _moved(program)
-        self._exchanges = {exchange.name: exchange.span for exchange in program.exchanges.values()}
+        self._exchanges: Found = {exchange.name: exchange.span for exchange in program.exchanges.values()}
         self._buffers: Found = {buffer.name: buffer.span for buffer in program.buffers.values()}
         self._parts = program.instance.model.parts
 
     def of(self, where: Where, kind: str) -> Span | None:
         """The statement, or the line of the schedule, that asks for it."""
-        what = where.what
-        verb, _, rest = what.partition(" ")
-        names = (rest, f"{where.scope}.{rest}") if verb in _VERBS and rest else (what, f"{where.scope}.{what}")
-        computed = self._computed.get((where.scope, what)) if kind in ("mxu", "vpu") else None
-        tables = (self._exchanges, self._moved) if kind == "link" else (self._moved, self._exchanges, self._buffers)
-        span = computed or next((t[name] for t in tables for name in names if t.get(name) is not None), None)
+        of = p.CacheRingRef(where.scope) if where.of is Work.CACHE else where.of
+        plain = kind in ("mxu", "vpu") and where.verb is None
+        span = self._computed.get((where.scope, of)) if plain and of is not None else None
+        if span is None and isinstance(of, Ref):
+            tables = (self._exchanges, self._moved) if kind == "link" else (self._moved, self._exchanges, self._buffers)
+            span = next((t[of] for t in tables if t.get(of) is not None), None)
         if span is None and where.scope in self._parts:
             # The layer's choice of a part.
             return self._parts[where.scope].span
         return span
 
 
-def _computed(program: p.Program) -> Iterator[tuple[tuple[str, str], Span]]:
+def _computed(program: p.Program) -> Iterator[tuple[tuple[str, Ref | Work], Span]]:
     """Statements by place and what they compute."""
     for at in walk(program):
         scope = at.place
         match op := at.op:
             case p.Compute():
-                yield (scope, op.outputs[0].removeprefix(f"{scope}.")), op.span
+                yield (scope, op.outputs[0]), op.span
             case p.Put():
-                yield (scope, op.buffer.removeprefix(f"{scope}.")), op.span
+                yield (scope, op.buffer), op.span
             case p.Attend():
-                yield (scope, "attend"), op.call.span
+                yield (scope, Work.ATTEND), op.call.span
             case p.Route():
-                yield (scope, "route"), op.call.span
+                yield (scope, Work.ROUTE), op.call.span
             case p.RopeTables():
-                yield (scope, "turns"), op.call.span
+                yield (scope, Work.ROPE_TABLES), op.call.span
             case p.Argmax():
                 span = program.buffers[program.views[op.logits].buffer].span
                 if span is not None:
-                    yield (scope, "argmax"), span
+                    yield (scope, Work.ARGMAX), span
 
 
 def _moved(program: p.Program) -> Found:
@@ -106,16 +105,17 @@ def _moved(program: p.Program) -> Found:
     model = program.instance.model
     asked = {(x.kind, x.what): x.span for x in program.schedule.prefetches}
     spans: Found = {product.name: product.span for product in program.products.values()}
-    spans |= {state.name: state.span for state in model.states.values()}
+    spans |= {p.ModelCacheRef(state.name): state.span for state in model.states.values()}
     vectors = next((x.span for x in program.schedule.prefetches if x.kind == "vectors"), None)
     for copy in program.copies.values():
-        state = model.states.get(copy.name.partition(" ")[2])
+        cache = copy.name.cache if isinstance(copy.name, p.EntryRef) else copy.name
+        state = model.states[cache.state] if isinstance(cache, p.StateRef | p.ModelCacheRef) else None
         of = model.parts[copy.part] if copy.part else program.phase.step
         spans[copy.name] = state.span if state is not None else vectors or of.span
     for ring in program.caches.values():
         declared = program.buffers[ring.buffers[0]].span
-        spans[f"cache {ring.part}"] = spans[f"{ring.part}.cache"] = asked.get(("cache", ring.part)) or declared
-    spans |= {f"experts of {bank.part}": bank.span for bank in program.banks.values()}
+        spans[ring.name] = asked.get(("cache", ring.part)) or declared
+    spans |= {ExpertsRef(bank.part): bank.span for bank in program.banks.values()}
     spans |= {ring.name: ring.span for ring in program.rings.values()}
     for op in (at.op for at in walk(program)):
         if isinstance(op, p.Lookup) and isinstance(op.index, m.Input):

@@ -127,8 +127,7 @@ def _name(lane: Lane, leads: bool, at: float, high: float) -> Iterator[str]:
     if leads:
         label = lane.group if len(lane.group) <= 22 else lane.group[:21] + "…"
         yield text(_LEFT - 24 if lane.name != lane.group else _LEFT - 8, at + high - 1, label, "f-ink", "end")
-    slot = lane.name.removeprefix(lane.group).strip()
-    yield text(_LEFT - 8, at + high - 2, slot if slot.isdigit() else "", "f-soft small", "end")
+    yield text(_LEFT - 8, at + high - 2, "" if lane.slot is None else str(lane.slot), "f-soft small", "end")
 
 
 def _drawn(

@@ -94,7 +94,7 @@ class Sequences:
         if not 0 <= position <= self.context - count:
             raise ValueError(f"cannot read {count} ids at {position} into row {row} of {self.context} positions")
         first, end = self._latest[row] or (position, position)
-        if position != end and not (self.rewinds and first < position < end):
+        if position not in (0, end) and not (self.rewinds and first < position < end):
             raise ValueError(f"row {row} cannot go on at position {position}: it holds {end} tokens")
 
     def length(self, row: int) -> int | None:

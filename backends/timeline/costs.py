@@ -105,7 +105,7 @@ def _mix(node: m.Call, shape: tuple[int, ...], rows: int, program: p.Program, la
     if isinstance(banks, m.Slice):
         count = program.instance.number(banks.stop, layer)
     elif isinstance(banks, m.StateRef):
-        count = program.buffers[banks.name].shape[0]
+        count = program.buffers[p.ModelBufferRef(banks.name)].shape[0]
     row = (-(-shape[-1] // LANES), LANES) if rows == 1 else (rows, *shape)
     return _MIXED * registers(row) + count * (_BANK + _BANK_REGISTER * registers(row))
 

@@ -122,20 +122,23 @@ def _streams(at: int, instance: Instance, schedule: Schedule) -> Iterator[Move]:
 def _sums(program: p.Program) -> list[str]:
     """Sums that a schedule can speak of: products end in them, and they are not left scattered."""
     products = {value for product in program.shares.facts.products for value in product.values}
-    sums = {name: x for name, x in program.exchanges.items() if x.kind.operation is Operation.SUM}
-    return [name for name in sums if name in products]
+    names = (name for name, x in program.exchanges.items() if x.kind.operation is Operation.SUM)
+    return [x.qualified for x in names if isinstance(x, p.SumRef) and not x.number and x.qualified in products]
 
 
 def _reduce(value: str, program: p.Program, schedule: Schedule) -> Iterator[Move]:
     """What is direct and f32 needs no line."""
     written = next((x for x in schedule.reduces if x.value == value), None)
+    span = next(
+        x.span for name, x in program.exchanges.items() if isinstance(name, p.SumRef) and name.qualified == value
+    )
     now = UNSAID if written is None else (written.by, written.wire)
     rest = tuple(x for x in schedule.reduces if x is not written)
     for by in sums():
         for wire in (Wire.BF16, Wire.F32):
             if (by, wire) == now or by.unfit(schedule.cores, schedule.cores % 2 == 0):
                 continue
-            line = Reduce(value, by, wire, program.exchanges[value].span if written is None else written.span)
+            line = Reduce(value, by, wire, span if written is None else written.span)
             lines = rest if (by, wire) == UNSAID else (*rest, line)
             yield Move(f"reduce {value} (by = {by}, wire = {wire})", evolve(schedule, reduces=lines))
 

@@ -12,7 +12,7 @@ from ...dsl.program.layout.tiling import ROW_BYTES
 from ...dsl.schedule.blocks import most
 from ...dsl.targets.targets import BYTES
 from . import costs
-from .actions import Action, Await, Issue, Where
+from .actions import Action, Await, ExpertsRef, Issue, SlotRef, Verb, Where, Work
 from .state import State
 
 # What walks over the ops inside of another.
@@ -27,9 +27,9 @@ def start(op: p.Start, state: State) -> Iterator[Action]:
         state.started[name] = at + 1
         if at < len(transfers):
             product, rows = transfers[at]
-            yield state.run(costs.START, f"start {name}")
-            place, _, what = product.partition(".")
-            yield Issue(Where(place, None, what), (name, at), rows * ROW_BYTES, f"{name} {at % slots}")
+            yield state.run(costs.START, name, verb=Verb.START)
+            where = Where(product.place, None, product.short, product)
+            yield Issue(where, (name, at), rows * ROW_BYTES, SlotRef(name, at % slots))
 
 
 def wait(op: p.Wait, state: State) -> Iterator[Action]:
@@ -38,7 +38,7 @@ def wait(op: p.Wait, state: State) -> Iterator[Action]:
         at = state.waited.get(name, 0)
         state.waited[name] = at + 1
         yield Await(state.where(transfers[at][0]), (name, at), "tape")
-    yield state.run(costs.WAIT * len(op.rows), f"wait {name}")
+    yield state.run(costs.WAIT * len(op.rows), name, verb=Verb.WAIT)
 
 
 def copy_start(op: p.CopyStart, state: State) -> Iterator[Action]:
@@ -48,21 +48,21 @@ def copy_start(op: p.CopyStart, state: State) -> Iterator[Action]:
     if array is not None and array.kind == "state":
         size //= kept_after(state.program)
     if runs:
-        yield state.run(costs.START, f"load {held.name}")
-        yield Issue(state.where(held.name), ("load", held.name, index), size, held.buffer)
+        yield state.run(costs.START, held.name, verb=Verb.LOAD)
+        yield Issue(state.where(held.name), (Verb.LOAD, held.name, index), size, held.buffer)
 
 
 def copy_wait(op: p.CopyWait, state: State) -> Iterator[Action]:
     held = state.program.copies[op.copy]
-    yield Await(state.where(held.name), ("load", held.name, _index(held, state)), "copy")
+    yield Await(state.where(held.name), (Verb.LOAD, held.name, _index(held, state)), "copy")
 
 
 def store_start(op: p.StoreStart, state: State) -> Iterator[Action]:
     held = state.program.copies[op.copy]
     index, size = _index(held, state), _size(held, state)
-    yield state.run(costs.START, f"save {held.name}")
+    yield state.run(costs.START, held.name, verb=Verb.SAVE)
     state.saves[held.name, index] = None
-    yield Issue(state.where(f"save {held.name}"), ("save", held.name, index), size, held.buffer)
+    yield Issue(state.where(held.name, Verb.SAVE), (Verb.SAVE, held.name, index), size, held.buffer)
 
 
 def store_wait(op: p.StoreWait, state: State) -> Iterator[Action]:
@@ -70,7 +70,7 @@ def store_wait(op: p.StoreWait, state: State) -> Iterator[Action]:
     own = [at for name, at in state.saves if name == held.name]
     for at in [at for at in own if op.all_ or (runs and at <= index - held.slots)]:
         del state.saves[held.name, at]
-        yield Await(state.where(f"saved {held.name}"), ("save", held.name, at), "copy")
+        yield Await(state.where(held.name, Verb.SAVED), (Verb.SAVE, held.name, at), "copy")
 
 
 def _index(held: p.Copy, state: State) -> int:
@@ -112,12 +112,12 @@ def start_tiles(op: p.StartTiles, state: State) -> Iterator[Action]:
 def attend(op: p.Attend | p.AttendBlock, state: State) -> Iterator[Action]:
     ring = state.program.caches[op.ring]
     total, layer = _tiles(ring, state), state.index.get(ring.part, 0)
-    yield state.run(costs.attend_row(state.rows), "attend")
+    yield state.run(costs.attend_row(state.rows), Work.ATTEND)
     for i in range(total):
         state.begin("tiles")
         for cache in ring.caches:
-            yield Await(state.where("cache"), (cache, layer, i), "cache")
-        yield state.run(costs.attend_tile(op, state.program, state.target), "attend", "mxu")
+            yield Await(state.where(Work.CACHE), (cache, layer, i), "cache")
+        yield state.run(costs.attend_tile(op, state.program, state.target), Work.ATTEND, "mxu")
         if i + ring.slots < total:
             yield from _start_tile(ring, i + ring.slots, state)
     state.loop = ""
@@ -132,15 +132,15 @@ def _tiles(ring: p.CacheRing, state: State) -> int:
 
 def _start_tile(ring: p.CacheRing, i: int, state: State) -> Iterator[Action]:
     layer = state.index.get(ring.part, 0)
-    yield state.run(costs.START * len(ring.caches), f"start {ring.name}")
+    yield state.run(costs.START * len(ring.caches), ring.name, verb=Verb.START)
     for cache, buffer in zip(ring.caches, ring.buffers, strict=True):
         held = state.program.buffers[buffer]
         size = prod(held.shape[1:]) * BYTES[held.dtype]
-        yield Issue(state.where(cache), (cache, layer, i), size, f"{cache} {i % ring.slots}")
+        yield Issue(state.where(cache), (cache, layer, i), size, SlotRef(cache, i % ring.slots))
 
 
 def route(op: p.Route, state: State) -> Iterator[Action]:
-    yield state.run(costs.route(state.program, state.program.banks[op.bank]), "route")
+    yield state.run(costs.route(state.program, state.program.banks[op.bank]), Work.ROUTE)
 
 
 def fetch(op: p.Fetch, state: State) -> Iterator[Action]:
@@ -148,15 +148,15 @@ def fetch(op: p.Fetch, state: State) -> Iterator[Action]:
     if op.first == 0:
         # Whole experts, so that over all layers their number is what is expected.
         state.owed[bank.name] = state.owed.get(bank.name, 0.5) + fetched(state.program, bank)
-        state.index[bank.name] = int(state.owed[bank.name])
-        state.owed[bank.name] -= state.index[bank.name]
-    for i in range(op.first, min(op.stop, state.index[bank.name])):
+        state.experts[bank.name] = int(state.owed[bank.name])
+        state.owed[bank.name] -= state.experts[bank.name]
+    for i in range(op.first, min(op.stop, state.experts[bank.name])):
         yield from _start_expert(bank, i, state)
 
 
 def experts(op: p.Experts, state: State, walk: Walk) -> Iterator[Action]:
     program, bank, body = state.program, state.program.banks[op.bank], state.at.inside
-    total, name = state.index[bank.name], f"experts of {bank.part}"
+    total, name = state.experts[bank.name], ExpertsRef(bank.part)
     for i in range(total):
         state.begin("experts")
         yield Await(state.where(name), (bank.name, state.layer, i), "expert")
@@ -168,18 +168,18 @@ def experts(op: p.Experts, state: State, walk: Walk) -> Iterator[Action]:
 
 
 def _start_expert(bank: p.ExpertPool, i: int, state: State) -> Iterator[Action]:
-    name = f"experts of {bank.part}"
-    yield state.run(costs.START, f"start {name}")
-    yield Issue(state.where(name), (bank.name, state.layer, i), bank.layout.nbytes, f"{bank.name} {i % bank.slots}")
+    name = ExpertsRef(bank.part)
+    yield state.run(costs.START, name, verb=Verb.START)
+    yield Issue(state.where(name), (bank.name, state.layer, i), bank.layout.nbytes, SlotRef(bank.name, i % bank.slots))
 
 
 def commit(state: State) -> Iterator[Action]:
     """After the kernel: new states, and those that are kept after each token, take the place of the old ones."""
     states = [array for array in state.program.arrays.values() if array.kind == "state"]
     if states:
-        where = state.where("commit")
-        yield Issue(where, "commit", 2 * sum(map(array_bytes, states)), "commit")
-        yield Await(where, "commit", "commit")
+        where = state.where(Work.COMMIT)
+        yield Issue(where, Work.COMMIT, 2 * sum(map(array_bytes, states)), "commit")
+        yield Await(where, Work.COMMIT, "commit")
 
 
 def look_up(op: p.Lookup, state: State) -> Iterator[Action]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from attrs import define, field, frozen
 
+from ...dsl.model.ir import Ref
 from ...dsl.targets.target import Target
 from .actions import Action, Await, Collect, Issue, Post, Run, Where
 
@@ -34,7 +35,7 @@ class Transfer:
     start: float
     stop: float
     bytes: int
-    lane: str
+    lane: Ref | str
     where: Where
     taken: float
 
@@ -65,10 +66,10 @@ class Trace:
 class _Free:
     """Waits that cost nothing, in a simulation of what their overlap would save."""
 
-    waits: frozenset[tuple[str, str]]
+    waits: frozenset[tuple[str, object]]
 
     def has(self, where: Where) -> bool:
-        return (where.scope, where.what) in self.waits
+        return (where.scope, where.subject) in self.waits
 
 
 @define
@@ -120,9 +121,9 @@ class _Path:
 
 
 def simulate(
-    actions: Iterable[Action], target: Target, free: frozenset[tuple[str, str]] = frozenset(), keep: bool = True
+    actions: Iterable[Action], target: Target, free: frozenset[tuple[str, object]] = frozenset(), keep: bool = True
 ) -> Trace:
-    """Run the actions in order. `free` are waits, by scope and name, that cost nothing; `keep` the whole trace or none.
+    """Run the actions in order. `free` are waits, by place and subject, that cost nothing; `keep` the whole trace.
 
     Raises:
         RuntimeError: something is awaited that never set out.

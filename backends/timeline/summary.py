@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from ...dsl.program import ir as p
 from ...dsl.targets.target import Target
 from ..pallas.cycles.bundles import Bundles
-from .actions import Action, Await, Collect
+from .actions import Action, Await, Collect, Where
 from .counted import Counted
 from .simulate import Span, Trace, simulate
 from .unroll import count, unroll
@@ -21,7 +21,7 @@ _FULL = 0.85  # of a part's time that HBM is busy, from which on HBM bounds it
 
 @frozen
 class Share:
-    """Seconds of a step spent in one place, all its `runs` together.
+    """Seconds of a step spent in one scope, all its `runs` together.
 
     `mxu` and `vpu` compute, `hbm` waits while HBM is busy, `link` waits for messages, `latency` for a transfer while
     HBM is idle. `idle` is how long HBM was idle, whatever the core did; `bytes` is what was read or written for it.
@@ -52,25 +52,35 @@ class Share:
 class Stall:
     """All waits for one thing: how often and how long the core stood, and how long of it HBM did as well.
 
-    `saves` is by how much the step would be shorter were the wait overlapped whole; `None` where that was not tried,
+    `where` is one of them. `saves` is by how much the step would be shorter were the wait overlapped whole; `None`
+    where that was not tried,
     or where it is for bytes that must come first.
     """
 
-    scope: str
-    what: str
+    where: Where
     kind: str
     times: int
     seconds: float
     idle: float
     saves: float | None = None
 
+    @property
+    def scope(self) -> str:
+        """Of the waits."""
+        return self.where.scope
+
+    @property
+    def what(self) -> str:
+        """What is waited for, in words."""
+        return self.where.what
+
 
 @frozen
 class Prediction:
     """A step of `rows` rows, each at `position`; predicted.
 
-    `counts` are places that take the bundles which the compiler scheduled; others are estimated by op. `floor` is the
-    time of its bytes at the full rate. `parts` are places, `layers` kinds of layers.
+    `counts` are scopes that take the bundles which the compiler scheduled; others are estimated by op. `floor` is the
+    time of its bytes at the full rate. `parts` are scopes, `layers` kinds of layers.
     """
 
     program: p.Program
@@ -154,15 +164,15 @@ def _share(name: str, runs: int, spans: Sequence[Span], moved: int = 0) -> Share
 
 def _stalls(trace: Trace) -> list[Stall]:
     """Longest idle time of HBM first: bytes that HBM carries meanwhile would have to come anyway."""
-    by_wait: dict[tuple[str, str, str], list[Span]] = defaultdict(list)
+    by_wait: dict[tuple[str, object, str], list[Span]] = defaultdict(list)
     for span in trace.spans:
         if span.kind not in ("mxu", "vpu"):
-            by_wait[span.where.scope, span.where.what, span.kind].append(span)
+            by_wait[span.where.scope, span.where.subject, span.kind].append(span)
     stalls = []
-    for (scope, what, kind), spans in by_wait.items():
+    for (_, _, kind), spans in by_wait.items():
         seconds = sum(span.seconds for span in spans)
-        runs = len({(span.where.layer, span.where.what) for span in spans})
-        stalls.append(Stall(scope, what, kind, runs, seconds, seconds - sum(span.busy for span in spans)))
+        runs = len({span.where.layer for span in spans})
+        stalls.append(Stall(spans[0].where, kind, runs, seconds, seconds - sum(span.busy for span in spans)))
     return sorted(stalls, key=lambda stall: (-stall.idle, -stall.seconds))
 
 
@@ -170,8 +180,8 @@ def _tried(stall: Stall, actions: list[Action], trace: Trace, model: Target) -> 
     """A tape's tiles cannot come earlier than HBM brings them, nor states move before the step is over."""
     if stall.kind in ("tape", "commit"):
         return stall
-    free = frozenset({(stall.scope, stall.what)})
+    free = frozenset({(stall.scope, stall.where.subject)})
     waits = (Collect,) if stall.kind == "link" else (Await,)
-    if not any(isinstance(action, waits) and (action.where.scope, action.where.what) in free for action in actions):
+    if not any(isinstance(action, waits) and (action.where.scope, action.where.subject) in free for action in actions):
         return stall
     return evolve(stall, saves=max(0.0, trace.step - simulate(actions, model, free, keep=False).step))

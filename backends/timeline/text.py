@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ...dsl.program.ir import SmallWeightsRef
 from ...dsl.program.print.text import table
 from ...dsl.targets.target import Figure, Target
 from .counted import Counted
@@ -102,7 +103,7 @@ def _advice(stall: Stall) -> str:
         case "link":
             return f"`overlap` work with the exchange of `{name}`, or choose another `by` or `wire`"
         case "copy":
-            what = "vectors" if stall.what.startswith("vectors ") else f"{stall.scope}.state"
+            what = "vectors" if isinstance(stall.where.of, SmallWeightsRef) else f"{stall.scope}.state"
             return f"`prefetch {what}` at an earlier point, for `{stall.what}`"
         case "cache":
             return f"`prefetch {stall.scope}.cache` at an earlier point, in more slots or larger tiles"

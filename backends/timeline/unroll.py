@@ -16,7 +16,7 @@ from ...dsl.targets.target import Target
 from ...dsl.targets.targets import BYTES
 from ..pallas.cycles.bundles import Bundles
 from . import costs, moving
-from .actions import Action, Await, Collect, Issue, Post
+from .actions import Action, Await, Collect, ExpertsRef, Issue, Post, Verb, Work
 from .counted import Counted, compared
 from .links import rounds
 from .state import State
@@ -80,7 +80,7 @@ def _switch(op: p.LayerSwitch, state: State) -> Iterator[Action]:
     for (part, _), body in zip(op.bodies, bodies, strict=True):
         if part in parts:
             state.scope = part
-            yield state.run(costs.BRANCH, "choice")
+            yield state.run(costs.BRANCH, Work.CHOICE)
             state.index[part] = state.program.layers_of(part).index(state.layer)
             yield from _ops(body, state)
             state.index[part] += 1
@@ -88,7 +88,7 @@ def _switch(op: p.LayerSwitch, state: State) -> Iterator[Action]:
 
 def _send(op: p.Send, state: State) -> Iterator[Action]:
     program, exchange = state.program, state.program.exchanges[op.exchange]
-    yield state.run(costs.send(collective(program, exchange)), f"send {exchange.name}")
+    yield state.run(costs.send(collective(program, exchange)), exchange.name, verb=Verb.SEND)
     yield Post(state.where(exchange.name), exchange.name, rounds(program, exchange, state.target))
 
 
@@ -107,7 +107,7 @@ def _dot(op: p.Dot, state: State) -> Iterator[Action]:
 def _expert_dot(op: p.ExpertDot, state: State) -> Iterator[Action]:
     bank = state.program.banks[op.bank]
     bundles = costs.chosen_dot(bank, op.product, state.program, state.target)
-    yield state.run(bundles, f"experts of {bank.part}", "mxu")
+    yield state.run(bundles, ExpertsRef(bank.part), "mxu")
 
 
 def _compute(op: p.Compute, state: State) -> Iterator[Action]:
@@ -131,7 +131,7 @@ def _computed(op: p.Compute | p.Put | p.Keep, state: State) -> float:
 
 
 def _rope_tables(op: p.RopeTables, state: State) -> Iterator[Action]:
-    yield state.run(costs.ROPE_TABLES, "turns")
+    yield state.run(costs.ROPE_TABLES, Work.ROPE_TABLES)
 
 
 def _argmax(op: p.Argmax, state: State) -> Iterator[Action]:
@@ -142,9 +142,9 @@ def _argmax_value(op: p.ArgmaxValue, state: State) -> Iterator[Action]:
     yield from _chosen(op.value, op.exchange, state)
 
 
-def _chosen(buffer: str, name: str | None, state: State) -> Iterator[Action]:
+def _chosen(buffer: p.BufferRef, name: p.CollectiveRef | None, state: State) -> Iterator[Action]:
     """Of each row's numbers the largest, and then of all cores'."""
-    yield state.run(costs.greedy(state.program.buffers[buffer].shape), "argmax")
+    yield state.run(costs.greedy(state.program.buffers[buffer].shape), Work.ARGMAX)
     if name is not None:
         exchange = state.program.exchanges[name]
         yield Post(state.where(name), name, rounds(state.program, exchange, state.target))

@@ -118,8 +118,9 @@ def _shard(name: str, shares: Shares) -> Iterator[str]:
 
 
 def _tape(ring: str, program: p.Program | None) -> Iterator[str]:
-    if program is not None and ring in program.rings:
-        tape = tapes(program)[ring]
+    stream = p.StreamRef(ring)
+    if program is not None and stream in program.rings:
+        tape = tapes(program)[stream]
         yield (f"a step reads {took(tape.bytes, program.schedule)}, in {number(tape.transfers)} transfers; "
                f"of them padding {number(tape.padding)}")  # fmt: skip
 
@@ -128,7 +129,7 @@ def _products(item: s.StreamLine, stream: str, shares: Shares, program: p.Progra
     scope = item.part.text
     layers = len(shares.instance.part_layers.get(scope, ())) or 1
     if program is not None:
-        products = [x for x in program.products.values() if (x.ring, x.place) == (stream, scope)]
+        products = [x for x in program.products.values() if (x.ring, x.place) == (p.StreamRef(stream), scope)]
         size = sum(x.tiling.rows for x in products) * ROW_BYTES
         if not products:
             return
@@ -165,7 +166,7 @@ def _arrays(what: s.Name, shares: Shares, program: p.Program | None) -> Iterator
     elif kind in ("state", "cache"):
         states = shares.schedule.model.states
         part = what.parts[0]
-        mine = [a for a in arrays if part in (a.part, states[a.name].part if a.name in states else None)]
+        mine = [a for a in arrays if part in (a.part, _part_of(a.name, states))]
         layers = len(shares.instance.part_layers.get(part, ())) or 1
         size = sum(array_bytes(a) for a in mine) // layers
         if mine:
@@ -173,18 +174,27 @@ def _arrays(what: s.Name, shares: Shares, program: p.Program | None) -> Iterator
             yield f"a layer at rows = {program.rows}{full}: {took(size, shares.schedule)}"
 
 
+def _part_of(array: p.ArrayRef, states: dict[str, m.State]) -> str | None:
+    """The part that a cache of the model was declared in."""
+    return states[array.state].part if isinstance(array, p.ModelCacheRef) else None
+
+
 def _sent(values: set[str], program: p.Program | None) -> Iterator[str]:
-    for each in collectives(program) if program is not None else ():
-        if program is not None and values & _completes(each["name"], program):
+    if program is None:
+        return
+    for ref, each in zip(program.exchanges, collectives(program), strict=True):
+        if values & _completes(ref, program):
             yield (f"{each['name']}: {each['kind']} by {each['by']}, {each['wire']}: a core sends "
                    f"{number(each['sent_bytes'])} bytes, in {each['rounds']} round{'s' * (each['rounds'] != 1)}, "
                    f"{each['runs']} times a step")  # fmt: skip
 
 
-def _completes(exchange: str, program: p.Program) -> set[str]:
+def _completes(exchange: p.CollectiveRef, program: p.Program) -> set[str]:
     """The values that a collective is for; of one that gathers, those of the products whose shares it joins."""
-    weights = (piece.result.removeprefix("whole ") for piece in program.exchanges[exchange].pieces)
-    return {exchange, *(v for w in weights for each in program.shares.facts.products_of(w) for v in each.values)}
+    results = (piece.result for piece in program.exchanges[exchange].pieces)
+    weights = (ref.weight for ref in results if isinstance(ref, p.GatheredRef))
+    own = {exchange.qualified} if isinstance(exchange, p.SumRef) and not exchange.number else set()
+    return {*own, *(v for w in weights for each in program.shares.facts.products_of(w) for v in each.values)}
 
 
 def state_bytes(state: m.State, shares: Shares) -> str:

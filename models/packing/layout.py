@@ -13,7 +13,8 @@ from typing import Any
 
 from attrs import asdict, frozen
 
-from ...dsl.program.ir import ExpertPool, Product, Program
+from ...dsl.program.analysis import traffic
+from ...dsl.program.ir import ExpertPool, Product, Program, SmallWeightsRef, TableRef, TapeRef
 from ...dsl.program.layout.tiling import WIDTH
 from . import tapes
 from .operands import bank_block, bank_layers
@@ -65,10 +66,9 @@ def core_file(core: int) -> str:
 
 def operands(program: Program) -> tuple[Operand, ...]:
     """What a core reads, in the order of its file: tapes and experts, which are whole pages, come first."""
-    result = [Operand(f"tape {ring}", "int32", (tapes.tape_rows(program, ring), WIDTH)) for ring in program.rings]
-    for kind in ("bank", "table", "vectors"):
-        result += [Operand(a.name, a.dtype, a.shape) for a in program.arrays.values() if a.kind == kind]
-    return tuple(result)
+    order = ("tape", "bank", "table", "vectors")
+    result = sorted(traffic.operands(program), key=lambda a: order.index(a.kind))
+    return tuple(Operand(a.name.label, a.dtype, a.shape) for a in result)
 
 
 def pieces(program: Program) -> list[Piece]:
@@ -79,20 +79,21 @@ def pieces(program: Program) -> list[Piece]:
         for name, layer in program.transfers(ring):
             product = program.products[name]
             nbytes = product.tiling.rows * WIDTH * 4
-            result.append(Piece(f"tape {ring}", layer, at, nbytes, product.weights, _rows(program, product, layer)))
+            result.append(
+                Piece(TapeRef(ring).label, layer, at, nbytes, product.weights, _rows(program, product, layer))
+            )
             at += nbytes
     for bank in program.banks.values():
         weights, nbytes = tuple(name for names in bank.products for name in names), bank.layout.rows * WIDTH * 4
         experts = [(layer, number) for layer in bank_layers(program, bank) for number in range(bank.count)]
-        result += [Piece(bank.array, layer, i * nbytes, nbytes, weights, _expert(program, bank, layer, number))
+        result += [Piece(bank.array.label, layer, i * nbytes, nbytes, weights, _expert(program, bank, layer, number))
                   for i, (layer, number) in enumerate(experts)]  # fmt: skip
     for a in program.arrays.values():
-        if a.kind == "table":
-            weight = a.name.removeprefix("table ")
-            result.append(Piece(a.name, None, 0, 4 * prod(a.shape), (weight,), _table(program, a.name)))
-        elif a.kind == "vectors":
+        if isinstance(a.name, TableRef):
+            result.append(Piece(a.name.label, None, 0, 4 * prod(a.shape), (a.name.weight,), _table(program, a.name)))
+        elif isinstance(a.name, SmallWeightsRef):
             weights, nbytes = tapes.vector_weights(program, a.name), 4 * a.shape[-1]
-            result += [Piece(a.name, layer, i * nbytes, nbytes, weights, _vectors(program, a.name, layer))
+            result += [Piece(a.name.label, layer, i * nbytes, nbytes, weights, _vectors(program, a.name, layer))
                       for i, layer in enumerate(tapes.vector_layers(program, a.name))]  # fmt: skip
     return sorted(result, key=lambda piece: (piece.layer is None, piece.layer or 0))
 
@@ -105,11 +106,11 @@ def _expert(program: Program, bank: ExpertPool, layer: int, number: int) -> Bloc
     return lambda read, core: iter([bank_block(program, bank, layer, number, read, core)])
 
 
-def _table(program: Program, name: str) -> Blocks:
+def _table(program: Program, name: TableRef) -> Blocks:
     return lambda read, core: tapes.table_blocks(program, name, read, core)
 
 
-def _vectors(program: Program, name: str, layer: int | None) -> Blocks:
+def _vectors(program: Program, name: SmallWeightsRef, layer: int | None) -> Blocks:
     return lambda read, core: iter([tapes.vector_row(program, name, layer, read, core)])
 
 
@@ -130,14 +131,17 @@ def header(arrays: tuple[Operand, ...]) -> tuple[bytes, dict[str, int]]:
 
 def fingerprint(program: Program) -> str:
     """Of all that says where a number lies; folders and kernels with different ones do not understand each other."""
-    products = {p.name: [p.weights, p.widths, p.dtype, asdict(p.tiling)] for p in program.products.values()}
-    resident = {a.name: [a.shape, a.dtype] for a in program.arrays.values() if a.kind in ("bank", "vectors", "table")}
+    products = {p.name.label: [p.weights, p.widths, p.dtype, asdict(p.tiling)] for p in program.products.values()}
+    own = [a for a in traffic.operands(program) if not isinstance(a.name, TapeRef)]
+    resident = {a.name.label: [a.shape, a.dtype] for a in own}
     described = {
-        "tapes": {ring: program.transfers(ring) for ring in program.rings},
+        "tapes": {
+            ring.label: [(name.label, layer) for name, layer in program.transfers(ring)] for ring in program.rings
+        },
         "products": products,
-        "experts": {b.array: [b.products, b.axes, asdict(b.layout)] for b in program.banks.values()},
+        "experts": {b.array.label: [b.products, b.axes, asdict(b.layout)] for b in program.banks.values()},
         "arrays": resident,
-        "views": {w: [v.buffer, v.start, v.shape, v.transposed]
-                  for w, v in program.views.items() if v.buffer in resident},
+        "views": {w.label: [v.buffer.label, v.start, v.shape, v.transposed]
+                  for w, v in program.views.items() if v.buffer in {a.name for a in own}},
     }  # fmt: skip
     return sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()

@@ -9,7 +9,8 @@ import numpy as np
 from attrs import field, frozen
 
 from ...dsl.diagnostics import Diagnostic, Label, MksError
-from ...dsl.program.ir import ExpertPool, Program
+from ...dsl.program.analysis.traffic import operands
+from ...dsl.program.ir import ArrayRef, ExpertPool, Program, SmallWeightsRef, TableRef, TapeRef
 from ..checkpoint.binding import Binding
 from ..checkpoint.read import read, read_expert, release_expert
 from . import tapes
@@ -116,24 +117,23 @@ def _inexact(error: BlockError, program: Program, value: Any) -> Diagnostic:
         (*fits, f"without the line `{error.weight}` stays as it is stored"))  # fmt: skip
 
 
-def operand(program: Program, read: Read, name: str, core: int) -> Array:
-    """One of a core's operands, by the name that the Program gives it; `read` as `stored` makes it."""
-    if name.startswith("tape "):
-        return tapes.tape(program, name.removeprefix("tape "), read, core)
-    array = program.arrays[name]
-    if array.kind == "bank":
-        (bank,) = (bank for bank in program.banks.values() if bank.array == name)
-        result = np.empty(array.shape, np.int32)
-        for i, layer in enumerate(bank_layers(program, bank)):
-            for number, block in enumerate(bank_blocks(program, bank, layer, read, core)):
-                result[i, number] = block
-        return result
-    make = tapes.lookup_table if array.kind == "table" else tapes.vectors
-    return make(program, name, read, core)
+def operand(program: Program, read: Read, name: ArrayRef, core: int) -> Array:
+    """One of a core's operands; `read` as `stored` makes it."""
+    match name:
+        case TapeRef():
+            return tapes.tape(program, name.ring, read, core)
+        case TableRef():
+            return tapes.lookup_table(program, name, read, core)
+        case SmallWeightsRef():
+            return tapes.vectors(program, name, read, core)
+    (bank,) = (bank for bank in program.banks.values() if bank.array == name)
+    result = np.empty(program.arrays[name].shape, np.int32)
+    for i, layer in enumerate(bank_layers(program, bank)):
+        for number, block in enumerate(bank_blocks(program, bank, layer, read, core)):
+            result[i, number] = block
+    return result
 
 
 def packed(program: Program, read: Read, core: int) -> dict[str, Array]:
-    """All of them."""
-    names = [f"tape {ring}" for ring in program.rings]
-    names += [a.name for a in program.arrays.values() if a.kind in ("vectors", "table", "bank")]
-    return {name: operand(program, read, name, core) for name in names}
+    """All of them, by their labels."""
+    return {a.name.label: operand(program, read, a.name, core) for a in operands(program)}

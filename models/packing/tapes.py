@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from attrs import evolve
 
-from ...dsl.program.ir import Product, Program
+from ...dsl.program.analysis.traffic import tape_rows
+from ...dsl.program.ir import Product, Program, RingRef, SmallWeightRef, SmallWeightsRef, TableRef
 from ...dsl.program.layout.tiling import WIDTH, Run, Tiling
 from ..checkpoint.tensors import DTYPES
 from .shards import share
@@ -105,7 +107,7 @@ def _by_head(program: Program, product: Product, layer: int | None, read: Read, 
     own = share(read(name, owner(program, name, layer)), program.instance.model.weights[name], program.shares, core)
     heads = sum(run.count * run.blocks for run in product.tiling.runs)
     by_head = own.reshape(heads, -1, own.shape[1])
-    values = program.products[f"{product.name.rpartition(' ')[0]} expand"].widths[0]
+    values = program.products[evolve(product.name, piece="expand")].widths[0]
     if product.piece == "expand":
         return [head[-values:] for head in by_head]
     return [np.ascontiguousarray(head[:-values].T) for head in by_head]
@@ -123,35 +125,31 @@ def owner(program: Program, weight: str, layer: int | None) -> int | None:
     return None if program.instance.model.weights[weight].part is None else layer
 
 
-def tape_rows(program: Program, ring: str) -> int:
-    """A tape's length."""
-    return sum(program.products[name].tiling.rows for name, _ in program.transfers(ring))
-
-
-def tape(program: Program, ring: str, read: Read, core: int) -> Array:
+def tape(program: Program, ring: RingRef, read: Read, core: int) -> Array:
     """All that passes through a ring, int32 `[rows, 512]`."""
     return _filled((tape_rows(program, ring), WIDTH), (
         block for name, layer in program.transfers(ring)
         for block in product_blocks(program, program.products[name], layer, read, core)))  # fmt: skip
 
 
-def vector_layers(program: Program, name: str) -> list[int | None]:
+def vector_layers(program: Program, name: SmallWeightsRef) -> list[int | None]:
     """The layers that an array of vectors has rows for, in order; `None` alone for the model's own."""
     part = program.arrays[name].part
     layers = program.phase.layer_parts
     return [None] if part is None else [layer for layer, parts in layers.items() if part in parts]
 
 
-def vector_weights(program: Program, name: str) -> tuple[str, ...]:
+def vector_weights(program: Program, name: SmallWeightsRef) -> tuple[str, ...]:
     """The weights that lie in an array of vectors."""
-    return tuple(weight for weight, view in program.views.items() if view.buffer == name)
+    views = ((ref, view) for ref, view in program.views.items() if isinstance(ref, SmallWeightRef))
+    return tuple(ref.weight for ref, view in views if view.buffer == name)
 
 
-def vector_row(program: Program, name: str, layer: int | None, read: Read, core: int) -> Array:
+def vector_row(program: Program, name: SmallWeightsRef, layer: int | None, read: Read, core: int) -> Array:
     """One layer's vectors, f32 `[1, width]`."""
     row = np.zeros((1, program.arrays[name].shape[-1]), np.float32)
     for weight in vector_weights(program, name):
-        view, declared = program.views[weight], program.instance.model.weights[weight]
+        view, declared = program.views[SmallWeightRef(weight)], program.instance.model.weights[weight]
         values = share(read(weight, owner(program, weight, layer)), declared, program.shares, core).astype(np.float32)
         lines = values.T if view.transposed else values.reshape(1, -1)
         room = -(-lines.shape[1] // 128) * 128
@@ -160,14 +158,14 @@ def vector_row(program: Program, name: str, layer: int | None, read: Read, core:
     return row
 
 
-def vectors(program: Program, name: str, read: Read, core: int) -> Array:
+def vectors(program: Program, name: SmallWeightsRef, read: Read, core: int) -> Array:
     """Rows of vectors, f32 `[layers, 1, width]`."""
     return np.stack([vector_row(program, name, layer, read, core) for layer in vector_layers(program, name)])
 
 
-def table_blocks(program: Program, name: str, read: Read, core: int) -> Iterator[Array]:
+def table_blocks(program: Program, name: TableRef, read: Read, core: int) -> Iterator[Array]:
     """A table some entries at a time, int32 `[n, 1, words]`; used again as in `blocks`."""
-    weight = program.instance.model.weights[name.removeprefix("table ")]
+    weight = program.instance.model.weights[name.weight]
     dtype = DTYPES[program.instance.dtype(weight.type)]
     values = share(read(weight.name, None), weight, program.shares, core)
     entries, _, words = program.arrays[name].shape
@@ -182,6 +180,6 @@ def table_blocks(program: Program, name: str, read: Read, core: int) -> Iterator
         yield out[: len(some)]
 
 
-def lookup_table(program: Program, name: str, read: Read, core: int) -> Array:
+def lookup_table(program: Program, name: TableRef, read: Read, core: int) -> Array:
     """Rows of words, int32 `[entries, 1, words]`; of bf16 the first half of a row is in the low halves."""
     return _filled(program.arrays[name].shape, table_blocks(program, name, read, core))

@@ -179,7 +179,8 @@ def _steps(case: Case) -> dict[str, Any]:
     from jax.sharding import Mesh
 
     from mks.backends.pallas.emit import shard_map as sharded
-    from mks.backends.pallas.emit.call import BuildMode, states
+    from mks.backends.pallas.emit.call import BuildMode
+    from mks.backends.pallas.emit.signature import states
     from mks.backends.pallas.runtime.row_state import rows as layout_of
 
     program, weights, packed = _made(case)
@@ -273,7 +274,7 @@ def _expanded(program: Program, layout: Any, given: Any, positions: Sequence[int
     import jax
     import jax.numpy as jnp
 
-    names = [name for ring in program.caches.values() if ring.expanded is not None for name in ring.caches]
+    names = [ref.label for ring in program.caches.values() if ring.expanded is not None for ref in ring.caches]
     again = jax.jit(lambda row, held, given: layout.write(held, row, layout.read(held, row), given))
     found: dict[str, Any] = {}
     for row in (row for row, position in enumerate(positions) if names and position >= 0):

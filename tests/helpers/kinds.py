@@ -176,7 +176,7 @@ def _some_layers(program: p.Program, path: Path) -> m.Static | None:
 
 def stale_read(program: p.Program) -> Mutants:
     """An element, or a carried value, that is set behind who reads it."""
-    carried = set(program.instance.model.decode.types)
+    carried = {p.ValueRef("", name) for name in program.instance.model.decode.types}
     for path, body in bodies(program):
         for at, op in enumerate(body):
             late = isinstance(op, p.Put) or (isinstance(op, p.Compute) and op.outputs[0] in carried)

@@ -141,7 +141,7 @@ def _depths(program: p.Program) -> Iterator[Mutant]:
                     program, caches=changed, buffers=_room(program, cache.buffers, cache.slots + step))  # fmt: skip
 
 
-def _room(program: p.Program, names: tuple[str, ...], slots: int) -> dict[str, p.Buffer]:
+def _room(program: p.Program, names: tuple[p.BufferRef, ...], slots: int) -> dict[p.BufferRef, p.Buffer]:
     held = program.buffers
     return held | {name: evolve(held[name], shape=(slots, *held[name].shape[1:])) for name in names}
 
@@ -160,7 +160,7 @@ def _shared(program: p.Program) -> Iterator[Mutant]:
                 yield f"{b.name} in {a.name}", _renamed(program, b.name, a.name)
 
 
-def _moves_into(program: p.Program, old: str, new: str) -> p.Program:
+def _moves_into(program: p.Program, old: p.BufferRef, new: p.BufferRef) -> p.Program:
     """What moves goes to another buffer; readers look where they did."""
     copies = {name: evolve(c, buffer=new) if c.buffer == old else c for name, c in program.copies.items()}
     caches = {name: evolve(c, buffers=tuple(new if b == old else b for b in c.buffers))
@@ -168,10 +168,10 @@ def _moves_into(program: p.Program, old: str, new: str) -> p.Program:
     return evolve(program, copies=copies, caches=caches)
 
 
-def _renamed(program: p.Program, old: str, new: str) -> p.Program:
+def _renamed(program: p.Program, old: p.BufferRef, new: p.BufferRef) -> p.Program:
     """A program whose values share a buffer."""
 
-    def name(each: str) -> str:
+    def name(each: p.BufferRef | None) -> p.BufferRef | None:
         return new if each == old else each
 
     def op_(op: p.Op) -> p.Op:

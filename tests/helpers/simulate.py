@@ -18,7 +18,7 @@ from mks.dsl.model import ir as m
 from mks.dsl.model import ops as registry
 from mks.dsl.model.expressions import walk
 from mks.dsl.program import ir as p
-from mks.dsl.program.ir.scratch import exchange_set
+from mks.dsl.program.ir.scratch import ExchangeSet, exchange_set
 
 type Place = tuple[Hashable, ...]
 type Seen = dict[Hashable, frozenset[Hashable]]
@@ -206,17 +206,17 @@ class _Core:
     program: p.Program
     tiles: int
     events: list[Event] = field(factory=list)
-    talk: list[tuple[str, str, str]] = field(factory=list)
+    talk: list[tuple[str, ExchangeSet, str]] = field(factory=list)
     wrong: set[str] = field(factory=set)
     place: str = "step"
     layer: int = -1
     index: int = 0
     block: int = 0
     slot_: int = 0
-    rings: dict[str, list[int]] = field(factory=dict)
+    rings: dict[p.RingRef, list[int]] = field(factory=dict)
     arrived: list[Place] = field(factory=list)
     times: dict[Hashable, int] = field(factory=dict)
-    open: dict[str, str] = field(factory=dict)
+    open: dict[p.CollectiveRef, str] = field(factory=dict)
 
     def run(self, ops: Iterable[p.Op]) -> None:
         """Op after op."""
@@ -240,12 +240,12 @@ class _Core:
         before = sum(part in parts for parts in layers[: max(layer, 0)])
         return before, 0 <= layer < len(layers) and part in layers[layer]
 
-    def slot(self, name: str) -> Place:
+    def slot(self, name: p.BufferRef) -> Place:
         """Where a buffer is, that of a copy in the slot of this layer."""
         copy = self.program.copies.get(name)
         return self.at(name, 0 if copy is None else self.index % copy.slots)
 
-    def at(self, buffer: str, slot: int) -> Place:
+    def at(self, buffer: p.BufferRef, slot: int) -> Place:
         """A slot of a buffer, if it has so many."""
         held = self.program.buffers[buffer]
         kept = {b for c in self.program.caches.values() for b in c.buffers} | set(self.program.banks)
@@ -318,7 +318,7 @@ def _start(core: _Core, op: p.Start) -> None:
             core.events.append(Transfer(None, slot, ("sem", *slot), tape[number], ("tape", op.ring, number)))
 
 
-def _tape(program: p.Program, ring: str) -> list[int]:
+def _tape(program: p.Program, ring: p.RingRef) -> list[int]:
     return [rows for name, _ in program.transfers(ring) for rows in program.products[name].tiling.transfers]
 
 
@@ -396,16 +396,17 @@ def _reads(core: _Core, node: m.Node) -> list[tuple[Place, bool]]:
     views = core.program.views
     inner = {name for each in walk(node) if isinstance(each, m.Let) for name, _ in each.bindings}
     for each in walk(node):
-        if isinstance(each, m.Local) and each.name not in inner:
-            view = views.get(f"{core.place}.{each.name}") or views[each.name]
-            found.append((core.slot(view.buffer), False))
+        if isinstance(each, m.Read) or (isinstance(each, m.Local) and each.name not in inner):
+            ref = core.program.ref_of(each, core.place)
+            assert ref is not None
+            found.append((core.slot(views[ref].buffer), False))
         elif isinstance(each, m.WeightRef):
-            found.append((core.slot(views[each.name].buffer), False))
+            found.append((core.slot(views[p.SmallWeightRef(each.name)].buffer), False))
         elif isinstance(each, m.Call):
             op = registry.find(each.op)
             for parameter, arg in zip(op.parameters if op else (), each.args, strict=False):
-                if isinstance(arg, m.StateRef) and f"state {arg.name}" in core.program.buffers:
-                    found.append((core.slot(f"state {arg.name}"), op is not None and parameter in op.updates))
+                if isinstance(arg, m.StateRef) and p.StateRef(arg.name) in core.program.buffers:
+                    found.append((core.slot(p.StateRef(arg.name)), op is not None and parameter in op.updates))
             if each.op == "rope":
                 channels = core.program.shares.length(each.args[0].type.shape[-1])
                 turns = core.program.turns[p.rope_key(each, channels, core.program.instance)]
@@ -421,7 +422,7 @@ def _pieces(core: _Core, place: Place) -> list[Place]:
     return [place]
 
 
-def _read(core: _Core, name: str, who: Hashable) -> None:
+def _read(core: _Core, name: p.BufferRef, who: Hashable) -> None:
     core.events += [Look(each, (who, i)) for i, each in enumerate(_pieces(core, core.slot(name)))]
 
 

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -100,9 +101,21 @@ def _changed(thing: Any, program: p.Program, kind: str) -> Iterator[tuple[str, A
         value = getattr(thing, field.name)
         if field.name in ("name", "place", "span", "body", "bodies", "choices") or isinstance(value, Span):
             continue
-        guard = field.name == "guard"
+        guard, allowed = field.name == "guard", _classes(field.type)
         for words, other in _guards(value, program) if guard else _values(value, program):
+            if not all(isinstance(each, allowed) for each in _refs(other)):
+                continue
             yield f"{field.name} {words}", evolve(thing, **{field.name: other})
+
+
+def _classes(declared: Any) -> tuple[type, ...]:
+    """The references that a field takes, by its declaration."""
+    named = (getattr(p, name, None) for name in re.findall(r"\w+Ref\b", str(declared)))
+    return tuple(each for each in named if each is not None) or (m.Ref,)
+
+
+def _refs(value: Any) -> list[m.Ref]:
+    return [each for each in (value if isinstance(value, tuple) else (value,)) if isinstance(each, m.Ref)]
 
 
 def _guards(value: m.Static | None, program: p.Program) -> Iterator[tuple[str, Any]]:
@@ -122,11 +135,21 @@ def _values(value: Any, program: p.Program) -> Iterator[tuple[str, Any]]:
         case int():
             yield from ((f"{value} is {other}", other) for other in dict.fromkeys((value - 1, value + 1, value * 2))
                         if other != value)  # fmt: skip
-        case str():
+        case str() | m.Ref():
             yield from _names(value, program)
         case tuple():
             yield from _tuples(value, program)
-        case m.Call() | m.Local() | m.WeightRef() | m.StateRef() | m.Select() | m.Let() | m.Experts() | m.Slice():
+        case (
+            m.Call()
+            | m.Local()
+            | m.Read()
+            | m.WeightRef()
+            | m.StateRef()
+            | m.Select()
+            | m.Let()
+            | m.Experts()
+            | m.Slice()
+        ):
             yield from nodes(value, program)
         case CollectiveKind():
             yield from ((f"`{value.name}` is `{other}`", kind) for other, kind in kinds.items() if kind != value)
@@ -146,14 +169,14 @@ def _tuples(value: tuple[Any, ...], program: p.Program) -> Iterator[tuple[str, A
             yield f"{i} and {i + 1} exchanged", (*value[:i], other, one, *value[i + 2 :])
 
 
-def _names(value: str, program: p.Program) -> Iterator[tuple[str, Any]]:
+def _names(value: str | m.Ref, program: p.Program) -> Iterator[tuple[str, Any]]:
     """Another name of the same kind, of something as much alike as there is; other words of the same choice."""
     for choice in _WORDS:
         if value in choice:
             yield from ((f"`{value}` is `{other}`", other) for other in choice if other != value)
             return
     for kind in (*THINGS, "weights"):
-        held = program.instance.model.weights if kind == "weights" else getattr(program, kind)
+        held: Mapping[Any, Any] = program.instance.model.weights if kind == "weights" else getattr(program, kind)
         if value in held:
             others = [name for name, thing in held.items() if name != value
                       and getattr(thing, "shape", 0) == getattr(held[value], "shape", 0)
@@ -169,9 +192,9 @@ def _names(value: str, program: p.Program) -> Iterator[tuple[str, Any]]:
 def nodes(node: m.Node, program: p.Program) -> Iterator[tuple[str, m.Node]]:
     """An expression with another leaf of the same shape, or two operands exchanged."""
     match node:
-        case m.Local():
+        case m.Local() | m.Read():
             for name, other in _locals(node, program):
-                yield f"reads `{name}` for `{node.name}`", other
+                yield f"reads `{name}` for `{node.name if isinstance(node, m.Local) else node.ref}`", other
         case m.WeightRef() | m.StateRef():
             model = program.instance.model
             held = model.weights if isinstance(node, m.WeightRef) else model.states
@@ -196,14 +219,14 @@ def nodes(node: m.Node, program: p.Program) -> Iterator[tuple[str, m.Node]]:
                     yield words, evolve(node, bindings=bindings)
 
 
-def _locals(node: m.Local, program: p.Program) -> Iterator[tuple[str, m.Local]]:
+def _locals(node: m.Local | m.Read, program: p.Program) -> Iterator[tuple[str, m.Read]]:
     """Two other values of the same shape, and of the same type where there are."""
-    shapes = {name: (view.shape, program.buffers[view.buffer].dtype) for name, view in program.views.items()}
-    own = next(
-        (shape for name, shape in shapes.items() if name.rpartition(".")[2] == node.name or name == node.name), None
-    )
+    shapes = {ref: (view.shape, program.buffers[view.buffer].dtype) for ref, view in program.views.items()}
+    mine = {ref for ref in shapes if ref == node.ref} if isinstance(node, m.Read) else {
+        ref for ref in shapes if isinstance(ref, p.ValueRef) and ref.name == node.name}  # fmt: skip
+    own = next((shapes[ref] for ref in shapes if ref in mine), None)
     if own is None:
         return
-    others = [name for name, shape in shapes.items() if shape == own and name.rpartition(".")[2] != node.name
-              and name not in program.instance.model.weights and name != node.name]  # fmt: skip
-    yield from ((name, evolve(node, name=name)) for name in others[:2])
+    others = [ref for ref, shape in shapes.items()
+              if shape == own and ref not in mine and not isinstance(ref, p.SmallWeightRef)]  # fmt: skip
+    yield from ((ref.label, m.Read(ref, node.type, node.span)) for ref in others[:2])

@@ -12,9 +12,10 @@ from attrs import frozen
 
 from ....dsl.diagnostics import Diagnostic, Label, MksError
 from ....dsl.program import ir as p
-from ..emit.call import BuildMode, operands, states
+from ..emit.call import BuildMode
 from ..emit.scopes import place_of
 from ..emit.shard_map import arguments, jitted
+from ..emit.signature import operands, states
 from . import hlo
 from .compiler import Compiled, Machine, compile_ahead, meshed
 from .failures import diagnose, explain_failure

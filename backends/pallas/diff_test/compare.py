@@ -16,7 +16,6 @@ from attrs import evolve, frozen
 
 from ....dsl.model import ir as m
 from ....dsl.program import ir as p
-from ....dsl.program.lower.traced import output
 from ...reference.parts import Parts, Values
 from ...reference.states import Room
 from ...reference.weights import Weights
@@ -167,7 +166,7 @@ class _Reference:
         """The kernel's carried values and buffers after a part's run, as the reference has them."""
 
         def trace(name: str) -> Array:
-            array = traced_step.traces[output(scope, name)][0]
+            array = traced_step.traces[p.TraceRef(scope, name).label][0]
             return array if scope == STEP else array[index]
 
         names = {name: trace(name)[row].reshape(value.shape) for name, value in like.names.items()}
@@ -183,7 +182,7 @@ class _Reference:
         for statement in self.program.instance.model.parts[part].body:
             for name, type_ in zip(statement.names, statement.types, strict=True) if isinstance(
                     statement, m.Assign) else ():  # fmt: skip
-                array = traced_step.traces.get(output(part, name))
+                array = traced_step.traces.get(p.TraceRef(part, name).label)
                 if array is None or name in self.parts.carried:
                     continue
                 mine = array[:, index, row]
@@ -209,7 +208,7 @@ class _Reference:
 
     def _cores_agree(self, traced_step: Traced, part: str, index: int, row: int) -> bool:
         """Whether all cores carry on with the same bits."""
-        arrays = (traced_step.traces[output(part, name)][:, index, row] for name in self.parts.carried)
+        arrays = (traced_step.traces[p.TraceRef(part, name).label][:, index, row] for name in self.parts.carried)
         return all(np.array_equal(array, np.broadcast_to(array[:1], array.shape)) for array in arrays)
 
     def _states(self, at: _At, after: dict[str, Array], wanted: Any) -> Iterator[tuple[str, str, int | None, Errors]]:

@@ -33,15 +33,15 @@ def corrupted(program: p.Program, operand: Operand, name: str) -> Operand:
                 return _changed(operand, bank.array, (0, slice(None), rows), _SIGNS[product.codec.name])
     chosen = next(x for x in program.products.values() if name == x.place or name in x.weights)
     rows = _rows(first_rows(program)[chosen.name][0], chosen.tiling.runs[0].rows[0])
-    return _changed(operand, f"tape {chosen.ring}", (rows,), _SIGNS[chosen.dtype])
+    return _changed(operand, p.TapeRef(chosen.ring), (rows,), _SIGNS[chosen.dtype])
 
 
 def _rows(first: int, count: int) -> slice:
     return slice(first, first + count, 2)
 
 
-def _changed(operand: Operand, array: str, where: tuple[Any, ...], sign: int) -> Operand:
-    def one(name: str, core: int) -> np.ndarray[Any, Any]:
+def _changed(operand: Operand, array: p.ArrayRef, where: tuple[Any, ...], sign: int) -> Operand:
+    def one(name: p.ArrayRef, core: int) -> np.ndarray[Any, Any]:
         found = operand(name, core)
         if name == array:
             found = np.array(found)

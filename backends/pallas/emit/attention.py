@@ -17,6 +17,7 @@ from ..ops import attend as attention
 from ..ops.rope import turns as rope_turns
 from . import scopes, transfers
 from .context import Core, following
+from .signature import StepInput, TileListRef
 
 
 def attend(op: p.Attend, core: Core) -> None:
@@ -30,7 +31,7 @@ def attend(op: p.Attend, core: Core) -> None:
     entries = [core.held(name) for name in op.entries]
     # Of latent attention both caches are keys, and the latents are the values too.
     latent = len(queries) > 1
-    list_, at = core.given[f"tiles of {ring.tile}"], core.given["at"]
+    list_, at = core.given[TileListRef(ring.tile)], core.given[StepInput.AT]
     total = list_[0]
     finished = attention.apart if ring.axes else attention.result
 
@@ -110,7 +111,7 @@ def _attend_consecutive(op: p.Attend, core: Core) -> None:
     number = lax.broadcasted_iota(jnp.int32, (kv * tokens * each, 1), 0)
     before = lax.rem(lax.div(number, jnp.int32(each)), jnp.int32(tokens))
     so_far = attention.tile(so_far, asked, keys, values, 0, before, scale, end=tokens)
-    list_, start = core.given[f"tiles of {ring.tile}"], core.given["at"][0]
+    list_, start = core.given[TileListRef(ring.tile)], core.given[StepInput.AT][0]
     total = list_[0]
 
     def tile(i: Scalar, carry: tuple[Scalar, attention.Running]) -> tuple[Scalar, attention.Running]:
@@ -146,7 +147,7 @@ def _attend_apart(op: p.Attend, core: Core) -> None:
     queries, result = [core.refs[name] for name in op.queries], core.refs[op.result]
     entries = [core.held(name) for name in op.entries]
     among = [jnp.stack([entry[:, 0]]) for entry in entries]  # [1, tokens, width]
-    list_, start = core.given[f"tiles of {ring.tile}"], core.given["at"][0]
+    list_, start = core.given[TileListRef(ring.tile)], core.given[StepInput.AT][0]
     total, seen = list_[0], position_blocks.before(start, program)
 
     def first(token: Scalar, _: None) -> None:

@@ -14,36 +14,23 @@ from jax.experimental import pallas as pl
 from jax.experimental.layout import Layout, with_layout_constraint
 from jax.experimental.pallas import tpu as pltpu
 
+from ....dsl.model.ir import Ref
 from ....dsl.program import ir as p
-from ....dsl.program.analysis.traffic import read_arrays
-from ....dsl.program.ir.scratch import collective, exchange_set
+from ....dsl.program.ir.scratch import exchange_set
 from ....dsl.program.ir.walk import tree
-from ...reference.rounding import DTYPES
-from ..collectives import collectives
 from ..collectives.peers import Cores, collective_id
 from ..layout import position_blocks
-from ..layout.tape import rows as tape_rows
 from ..layout.tape import table
-from .context import REAL, Core
+from .context import Core, Counters
 from .emitter import emit
+from .signature import ChosenRef, GivenRef, OutputRef, StepInput, TapeTableRef, TileListRef, signature
 from .transfers import tiles
 
+# By the labels of arrays.
 type Arrays = Mapping[str, jax.Array]
+type Outputs = dict[ChosenRef | OutputRef, jax.Array]
 
 _STEP_KERNEL = 1
-
-
-def operands(program: p.Program) -> dict[str, jax.ShapeDtypeStruct]:
-    """Weights as one core reads them, by name: tapes `[rows, 512]` of words, vectors, tables."""
-    found = {f"tape {ring}": jax.ShapeDtypeStruct((tape_rows(program, ring), 512), jnp.int32) for ring in program.rings}
-    kept = {a.name: a for a in program.arrays.values() if a.kind in ("vectors", "table", "bank")}
-    return found | {name: jax.ShapeDtypeStruct(a.shape, DTYPES[a.dtype]) for name, a in kept.items()}
-
-
-def states(program: p.Program) -> dict[str, jax.ShapeDtypeStruct]:
-    """States `[layers, rows, …]` and caches `[layers, rows, heads, positions, width]` of one core."""
-    kept = [a for a in program.arrays.values() if a.kind in ("state", "cache", "latents")]
-    return {a.name: jax.ShapeDtypeStruct(a.shape, DTYPES[a.dtype]) for a in kept}
 
 
 def layer_table(program: p.Program) -> np.ndarray:
@@ -63,12 +50,12 @@ def layer_table(program: p.Program) -> np.ndarray:
     return found
 
 
-def scalar_tables(program: p.Program) -> dict[str, np.ndarray]:
+def scalar_tables(program: p.Program) -> dict[StepInput, np.ndarray]:
     """`[layers + 2, scalars]`: the numbers that depend on the layer, in the rows of the layer table.
 
     Whole ones are int32, the others f32; a table without any is left out.
     """
-    some = (("scalars", program.whole_scalars, np.int32), (REAL, program.real_scalars, np.float32))
+    some = ((StepInput.WHOLE, program.whole_scalars, np.int32), (StepInput.REAL, program.real_scalars, np.float32))
     return {name: np.pad(np.asarray([program.scalars[static] for static in own], np.float64).T, ((1, 1), (0, 0)))
             .astype(dtype) for name, own, dtype in some if own}  # fmt: skip
 
@@ -97,50 +84,50 @@ def traced(program: p.Program, build_mode: BuildMode, tokens: jax.Array, positio
                tuple[jax.Array, jax.Array, dict[str, jax.Array], dict[str, jax.Array]]):  # fmt: skip
     """The same, and last what a traced Program gives of each part's runs."""
     outputs = _kernel(program, build_mode, tokens, positions, weights, held, kept)
-    next_ids, logits = outputs["chosen"][:, 0], outputs["logits"]
-    traces = {a.name: outputs[a.name] for a in program.outputs.values() if a.kind == "trace"}
+    next_ids, logits = outputs[ChosenRef()][:, 0], outputs[OutputRef(p.LogitsRef())]
+    traces = {a.name.label: outputs[OutputRef(a.name)] for a in program.outputs.values() if a.kind == "trace"}
     return next_ids, logits, commit(program, build_mode, positions, outputs, held), traces
 
 
 def _kernel(program: p.Program, build_mode: BuildMode, tokens: jax.Array, positions: jax.Array, weights: Arrays,
-            held: Arrays, kept: jax.Array | int) -> dict[str, jax.Array]:  # fmt: skip
+            held: Arrays, kept: jax.Array | int) -> Outputs:  # fmt: skip
     """The call itself: reads the states and caches, and gives what they become beside the ids and logits."""
     read = position_blocks.before(positions[:1] if program.consecutive else positions, program)
     lists = {ring.tile: tiles(read, ring.tile, ring.positions) for ring in program.caches.values()}
-    scalars = {"ids": tokens, "at": positions, "layers": jnp.asarray(layer_table(program))}
+    scalars: dict[GivenRef, jax.Array] = {
+        StepInput.IDS: tokens,
+        StepInput.AT: positions,
+        StepInput.LAYERS: jnp.asarray(layer_table(program)),
+    }
     if program.consecutive:
-        scalars["kept"] = jnp.asarray(kept, jnp.int32).reshape(1)
+        scalars[StepInput.KEPT] = jnp.asarray(kept, jnp.int32).reshape(1)
     scalars |= {name: jnp.asarray(made) for name, made in scalar_tables(program).items()}
-    scalars |= {f"table of {ring}": jnp.asarray(table(program, ring)) for ring in program.rings}
-    scalars |= {f"tiles of {tile}": found for tile, found in lists.items()}
-    columns = {"tokens": tokens[:, None], "positions": positions[:, None]}
-    named = {name if name.startswith("tape") else f"array {name}": weights[name] for name in operands(program)}
-    # Nothing that no op reads: of an operand that is not used a compiler has returned zeros from other ones' transfers.
-    named |= {f"array {name}": held[name] for name in states(program) if name in read_arrays(program)}
+    scalars |= {TapeTableRef(ring): jnp.asarray(table(program, ring)) for ring in program.rings}
+    scalars |= {TileListRef(tile): found for tile, found in lists.items()}
+    columns = {StepInput.TOKENS: tokens[:, None], StepInput.POSITIONS: positions[:, None]}
+    made = signature(program)
+    given_arrays = [(weights if ref.array in made.operands else held)[ref.array.label] for ref in made.inputs]
     if not build_mode.interpret:
-        named = {name: pltpu.with_memory_space_constraint(a, pltpu.HBM) for name, a in named.items()}
-    out = {"output chosen": jax.ShapeDtypeStruct((program.rows, 1), jnp.int32)}
-    out |= {f"output {a.name}": jax.ShapeDtypeStruct(a.shape, DTYPES[a.dtype]) for a in program.outputs.values()}
-    scratch = _scratch(program)
+        given_arrays = [pltpu.with_memory_space_constraint(a, pltpu.HBM) for a in given_arrays]
     axes = program.schedule.axes
     cores = Cores(tuple(axes.items()), tuple(axes))
 
     def kernel(*refs: Any) -> None:
         names = iter(refs)
         given = {name: next(names) for name in (*scalars, *columns)}
-        by_name = {name: next(names) for name in (*named, *out)}
-        for name, shapes in scratch.items():
+        by_name: dict[Ref, Any] = {name: next(names) for name in (*made.inputs, *made.outputs)}
+        for name, shapes in made.scratch.items():
             by_name[name] = next(names) if not isinstance(shapes, tuple) else [next(names) for _ in shapes]
-        counters: dict[str, tuple[Any, ...]] = dict.fromkeys(program.rings, (0, 0, 0))
+        counters: Counters = dict.fromkeys(program.rings, (0, 0, 0))
         counters |= {exchange_set(program, e): (0,) for e in program.exchanges.values()}
         emit(tree(program), Core(program, by_name, given, counters, cores, layer=0))
 
-    flat = [shape for shapes in scratch.values() for shape in (shapes if isinstance(shapes, tuple) else (shapes,))]
+    flat = [shape for shapes in made.scratch.values() for shape in (shapes if isinstance(shapes, tuple) else (shapes,))]
     space = lambda kind, many: [pl.BlockSpec(memory_space=kind)] * len(many)  # noqa: E731
     found = pl.pallas_call(
         kernel,
-        out_shape=list(out.values()),
-        in_specs=[*space(pltpu.SMEM, scalars), *space(pltpu.VMEM, columns), *space(pltpu.HBM, named)],
+        out_shape=list(made.outputs.values()),
+        in_specs=[*space(pltpu.SMEM, scalars), *space(pltpu.VMEM, columns), *space(pltpu.HBM, made.inputs)],
         out_specs=[pl.BlockSpec(memory_space=pltpu.VMEM), *space(pltpu.HBM, program.outputs)],
         scratch_shapes=flat,
         compiler_params=pltpu.CompilerParams(
@@ -149,47 +136,25 @@ def _kernel(program: p.Program, build_mode: BuildMode, tokens: jax.Array, positi
         ),
         interpret=build_mode.interpret,
         name=f"{program.schedule.model.name}_{program.schedule.name}_rows{program.rows}",
-    )(*scalars.values(), *columns.values(), *named.values())  # fmt: skip
-    return {name.removeprefix("output "): value for name, value in zip(out, found, strict=True)}
-
-
-def _scratch(program: p.Program) -> dict[str, Any]:
-    """Every buffer, ring and semaphore by name; a set of exchange buffers is a tuple."""
-    dma = pltpu.SemaphoreType.DMA
-    found: dict[str, Any] = {b.name: pltpu.VMEM(b.shape, DTYPES[b.dtype]) for b in program.buffers.values()}
-    for ring in program.rings.values():
-        found[f"ring {ring.name}"] = pltpu.VMEM((ring.slots, ring.rows, 512), jnp.int32)
-        found[f"sems of {ring.name}"] = dma((ring.slots,))
-    for copy in program.copies.values():
-        if copy.name in program.arrays:
-            found[f"loads of {copy.name}"] = dma((copy.slots,))
-        if copy.name in program.outputs:
-            found[f"saves of {copy.name}"] = dma((copy.slots,))
-    for cache in program.caches.values():
-        found[f"sems of {cache.name}"] = dma((cache.slots, len(cache.buffers)))
-    for bank in program.banks.values():
-        found[f"list of {bank.name}"] = pltpu.SMEM((bank.most + 1,), jnp.int32)
-        found[f"sems of {bank.name}"] = dma((bank.slots,))
-    found["lookup semaphore"] = dma(())
-    for exchange in program.exchanges.values():
-        found[exchange_set(program, exchange)] = collectives.scratch(collective(program, exchange))
-    return found
+    )(*scalars.values(), *columns.values(), *given_arrays)  # fmt: skip
+    return dict(zip(made.outputs, found, strict=True))
 
 
 def commit(
-    program: p.Program, build_mode: BuildMode, positions: jax.Array, new: Arrays, held: Arrays
+    program: p.Program, build_mode: BuildMode, positions: jax.Array, new: Outputs, held: Arrays
 ) -> dict[str, jax.Array]:
     """States and caches after the step, in place.
 
     A call that talks to other cores may not write what the step was given: XLA would copy it in and out. So it gives
     new entries and states, and a call of this core alone moves them to where they belong.
     """
-    after = dict(held)
-    kept = [name for name in states(program) if program.arrays[name].kind == "state"]
+    after, made = dict(held), signature(program).states
+    kept = [name for name in made if program.arrays[name].kind == "state"]
     if kept:
         after |= _moved(kept, build_mode, positions, new, held)
-    caches = [name for name in states(program) if program.arrays[name].kind != "state"]
-    after |= {name: _written(held[name], new[f"entry {name}"], positions, program) for name in caches}
+    caches = [name for name in made if isinstance(name, p.CacheRef)]
+    after |= {name.label: _written(held[name.label], new[OutputRef(p.EntryRef(name))], positions, program)
+              for name in caches}  # fmt: skip
     return {name: lying(a, build_mode) for name, a in after.items()}
 
 
@@ -214,11 +179,10 @@ def _written(cache: jax.Array, entries: jax.Array, positions: jax.Array, program
     return cache
 
 
-def _moved(
-    names: list[str], build_mode: BuildMode, positions: jax.Array, new: Arrays, held: Arrays
-) -> dict[str, jax.Array]:
+def _moved(states: list[p.ArrayRef], build_mode: BuildMode, positions: jax.Array, new: Outputs, held: Arrays) -> (
+        dict[str, jax.Array]):  # fmt: skip
     """States of live rows take the place of the old ones."""
-    count = len(names)
+    count, names = len(states), [state.label for state in states]
 
     def kernel(at: Any, *given: Any) -> None:
         *refs, semaphores = given
@@ -235,7 +199,7 @@ def _moved(
         each(lambda copy: copy.start())
         each(lambda copy: copy.wait())
 
-    values = [new[name] for name in names] + [held[name] for name in names]
+    values = [new[OutputRef(state)] for state in states] + [held[name] for name in names]
     if not build_mode.interpret:
         values = [pltpu.with_memory_space_constraint(value, pltpu.HBM) for value in values]
     space = pl.BlockSpec(memory_space=pltpu.HBM)

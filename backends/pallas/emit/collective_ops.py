@@ -17,6 +17,7 @@ from ..collectives.peers import Cores, Ref
 from ..ops.argmax import argmax
 from .context import Core
 from .evaluate import columns
+from .signature import ChosenRef
 
 
 def send(op: p.Send, core: Core) -> None:
@@ -27,21 +28,21 @@ def send(op: p.Send, core: Core) -> None:
     value: Ref = held
     if exchange.kind.operation is not Operation.SOFTMAX_MERGE:
         value = held[...] if held.shape[-1] == exchange.width else columns(held, exchange.first, exchange.width)
-    if exchange.beside:
+    if exchange.beside is not None:
         value = jnp.concatenate([value, core.refs[exchange.beside][...]], axis=-1)
     cores = Cores(core.program.schedule.mesh, exchange.axes)
-    core.scope[f"pending {op.exchange}"] = collectives.start(made, cores, core.refs[key], core.counters[key][0], value)
+    core.pending[op.exchange] = collectives.start(made, cores, core.refs[key], core.counters[key][0], value)
 
 
 def receive(op: p.Receive, core: Core) -> None:
     """The rest, and the result."""
     exchange = core.program.exchanges[op.exchange]
-    _ARRIVES[exchange.kind.operation](exchange, core.scope.pop(f"pending {op.exchange}"), core)
+    _ARRIVES[exchange.kind.operation](exchange, core.pending.pop(op.exchange), core)
     _turn(exchange, core)
 
 
 def _sum(exchange: p.Collective, pending: Pending, core: Core) -> None:
-    core.refs[exchange.result][...] = collectives.finish(pending)
+    core.refs[_result(exchange)][...] = collectives.finish(pending)
 
 
 def _columns(exchange: p.Collective, pending: Pending, core: Core) -> None:
@@ -50,7 +51,7 @@ def _columns(exchange: p.Collective, pending: Pending, core: Core) -> None:
     for piece in exchange.pieces:
         core.refs[piece.result][...] = total[:, piece.start : piece.start + piece.width]
     if not exchange.pieces:
-        result = core.refs[exchange.result]
+        result = core.refs[_result(exchange)]
         result[...] = total[:, : result.shape[-1]]
 
 
@@ -66,7 +67,7 @@ def _gather(exchange: p.Collective, pending: Pending, core: Core) -> None:
 
 
 def _merge(exchange: p.Collective, pending: Pending, core: Core) -> None:
-    result = core.refs[exchange.result]
+    result = core.refs[_result(exchange)]
     for i, head in enumerate(collectives.finish(pending, result.shape[1])):
         result[:, i] = head
 
@@ -78,6 +79,11 @@ _ARRIVES: dict[Operation, Callable[[p.Collective, Pending, Core], None]] = {
     Operation.GATHER: _gather,
     Operation.SOFTMAX_MERGE: _merge,
 }
+
+
+def _result(exchange: p.Collective) -> p.BufferRef:
+    assert exchange.result is not None
+    return exchange.result
 
 
 def _heads(ref: Ref, shares: list[jax.Array], piece: p.Piece) -> None:
@@ -100,7 +106,7 @@ def greedy(op: p.Argmax, core: Core) -> None:
     """The lowest id with the largest logit; a share's padding does not take part."""
     program, view = core.program, core.program.views[op.logits]
     held, used = core.refs[view.buffer], op.share
-    axis = program.phase.step.types[op.logits].shape[0]
+    axis = program.phase.step.types[op.logits.name].shape[0]
     vocab, first = program.instance.length(axis), core.first(axis)
     ways = program.schedule.ways(program.shares.over(axis)) // program.shares.repeats(axis)
     padded = held.shape[-1] != used or ways * used != vocab
@@ -114,7 +120,7 @@ def greedy(op: p.Argmax, core: Core) -> None:
         held[:, start:] = jnp.where(real, held[:, start:], -jnp.inf)
     best = argmax(held)
     if op.exchange is None:
-        core.refs["output chosen"][...] = best
+        core.refs[ChosenRef()][...] = best
         return
     exchange = program.exchanges[op.exchange]
     value = jnp.max(held[...], axis=-1, keepdims=True)
@@ -122,5 +128,5 @@ def greedy(op: p.Argmax, core: Core) -> None:
     parity = core.counters[key][0]
     pending = collectives.start(collective(program, exchange), core.cores, core.refs[key], parity,
                                 value, best + first)  # fmt: skip
-    core.refs["output chosen"][...] = collectives.finish(pending)[1]
+    core.refs[ChosenRef()][...] = collectives.finish(pending)[1]
     _turn(exchange, core)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -18,18 +18,17 @@ from ....dsl.program import ir as p
 from ....dsl.program.ir.walk import Path, Placed, walk
 from ..collectives.peers import Cores, Ref, Scalar
 from ..layout.tape import Starts, starting
+from .signature import GivenRef, StepInput
 
-REAL = "numbers by layer"  # what is not whole; no name of a definition's has a space
-
-type Counters = dict[str, tuple[Scalar, ...]]
+type Counters = dict[m.Ref, tuple[Scalar, ...]]
 
 
 @define
 class Core:
     """What ops are emitted against.
 
-    `refs` holds buffers, arrays and outputs by name; `given` the step's own inputs, such as the positions, apart from
-    them, since a definition's values are buffers and may have any name. `counters` holds a ring's waited slot, started
+    `refs` holds buffers, arrays and outputs; `given` the step's own inputs, such as the positions. `pending` are
+    collectives under way. `counters` holds a ring's waited slot, started
     transfer and its slot, or the parity of a set of exchange buffers. `layer` counts from the first; `index` counts the
     layers that run the part at hand, `slot` is the expert's at hand and `alone` the only row that chose it. `arrived`
     are slots and rows of the tiles that were last waited for. `at` is the op at hand; `starts` says by its path what a
@@ -37,8 +36,8 @@ class Core:
     """
 
     program: p.Program
-    refs: Mapping[str, Ref]
-    given: Mapping[str, Ref]
+    refs: Mapping[m.Ref, Ref]
+    given: Mapping[GivenRef, Ref]
     counters: Counters
     cores: Cores
     at: Placed = field(init=False)
@@ -50,6 +49,7 @@ class Core:
     alone: jax.Array | None = None
     arrived: list[tuple[Scalar, int]] = field(factory=list)
     scope: dict[str, Any] = field(factory=dict)
+    pending: dict[p.CollectiveRef, Any] = field(factory=dict)
     alternatives: dict[str, tuple[int, int]] = field(factory=dict)
     starts: dict[Path, Starts] = field(factory=dict)
 
@@ -64,9 +64,9 @@ class Core:
         """How many sequences are decoded together."""
         return self.program.rows
 
-    def held(self, name: str) -> Ref:
+    def held(self, name: p.BufferRef) -> Ref:
         """A buffer; of one with slots, this layer's."""
-        copy = self.program.copies.get(name)
+        copy = self.program.copies.get(name) if isinstance(name, p.ArrayRef) else None
         if copy is None:
             return self.refs[name]
         return self.refs[name].at[remainder(self.index, copy.slots)]
@@ -82,7 +82,7 @@ class Core:
 
     def positions(self) -> jax.Array:
         """Each row's position, int32 `[B, 1]`."""
-        return self.given["positions"][...]
+        return self.given[StepInput.POSITIONS][...]
 
     def begins(self) -> jax.Array:
         """Whether a row is at its first token, `[B, 1]`."""
@@ -96,7 +96,7 @@ class Core:
             return float(found) if isinstance(found, Fraction) else found  # type: ignore[return-value]
         if len(set(values)) == 1:
             return int(values[0]) if values[0].is_integer() else values[0]
-        for name, own in (("scalars", self.program.whole_scalars), (REAL, self.program.real_scalars)):
+        for name, own in ((StepInput.WHOLE, self.program.whole_scalars), (StepInput.REAL, self.program.real_scalars)):
             if static in own:
                 return self.given[name][self.layer, own.index(static)]
         raise AssertionError("a number that no table has")
@@ -119,14 +119,14 @@ class Core:
             return self.index, True
         position, alternative = self.alternatives[part]
         layer = self.layer + int(ahead)
-        table = self.given["layers"]
+        table = self.given[StepInput.LAYERS]
         return table[layer, 2 * position + 1], table[layer, 2 * position] == alternative
 
-    def threaded(self, keys: list[str]) -> tuple[Scalar, ...]:
+    def threaded(self, keys: Sequence[m.Ref]) -> tuple[Scalar, ...]:
         """Counters as a flat carry of a loop or branch."""
         return tuple(jnp.int32(value) for key in keys for value in self.counters[key])
 
-    def restore(self, keys: list[str], carry: tuple[Scalar, ...]) -> None:
+    def restore(self, keys: Sequence[m.Ref], carry: tuple[Scalar, ...]) -> None:
         """Take them back."""
         values = iter(carry)
         for key in keys:

@@ -22,6 +22,7 @@ from .context import Core
 from .evaluate import put, store
 from .matmul import dot
 from .scopes import LAYERS, mark, part_scope, scope
+from .signature import StepInput
 
 
 def emit(ops: Sequence[Placed], core: Core) -> None:
@@ -37,7 +38,7 @@ def emit(ops: Sequence[Placed], core: Core) -> None:
 
 
 def _repeat(op: p.Repeat, core: Core) -> None:
-    keys, ops = sorted(core.program.rings), core.at.inside
+    keys, ops = sorted(core.program.rings, key=str), core.at.inside
 
     def body(i: jax.Array, carry: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
         core.restore(keys, carry)
@@ -50,7 +51,7 @@ def _repeat(op: p.Repeat, core: Core) -> None:
 
 
 def _layers(op: p.LayerLoop, core: Core) -> None:
-    keys, switches = sorted(core.counters), core.at.inside
+    keys, switches = sorted(core.counters, key=str), core.at.inside
 
     def body(layer: jax.Array, carry: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
         core.restore(keys, carry)
@@ -66,7 +67,7 @@ def _layers(op: p.LayerLoop, core: Core) -> None:
 
 def _choice(choice: p.LayerSwitch, core: Core) -> None:
     """One of several bodies, each emitted once; without a branch where every layer runs the same."""
-    keys, table = sorted(core.counters), core.given["layers"]
+    keys, table = sorted(core.counters, key=str), core.given[StepInput.LAYERS]
 
     def run(place: str, ops: Sequence[Placed], carry: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
         core.restore(keys, carry)

@@ -17,7 +17,6 @@ from ....dsl.model import ops as registry
 from ....dsl.model.shapes import Shape
 from ....dsl.program import ir as p
 from ....dsl.program.ir import scratch as work
-from ....dsl.program.lower.small_weights import ROW, looked_up
 from ...reference.rounding import DTYPES
 from .. import ops
 from ..collectives.peers import Scalar
@@ -27,6 +26,7 @@ from ..ops.mix import mix
 from ..ops.rope import rotated
 from .context import Core, when
 from .scopes import BEGINS, bank_scope
+from .signature import StepInput
 from .transfers import own_entry
 
 type Value = Any  # an array, a plain number, or a tuple of arrays
@@ -38,9 +38,11 @@ def evaluate(node: m.Node, core: Core) -> Value:
         case m.Static():
             return core.number(node) if node in core.program.scalars else core.scalar(node)
         case m.Local():
-            return core.scope[node.name] if node.name in core.scope else read(node.name, core)
+            return core.scope[node.name] if node.name in core.scope else read(node, core)
+        case m.Read():
+            return read(node, core)
         case m.Input():
-            return core.positions() if node.name == "position" else core.given["tokens"][...]
+            return core.positions() if node.name == "position" else core.given[StepInput.TOKENS][...]
         case m.WeightRef():
             return _vector(node.name, core)
         case m.Call():
@@ -99,7 +101,7 @@ def _mix(node: m.Call, scalars: dict[str, Any], core: Core) -> jax.Array:
     banks, x, folded = node.args
     base = banks.base if isinstance(banks, m.Slice) else banks
     assert isinstance(base, m.StateRef)
-    ref = core.refs[base.name]
+    ref = core.refs[p.ModelBufferRef(base.name)]
     used: Any = core.scalar(banks.stop) if isinstance(banks, m.Slice) else ref.shape[0]
     eps = core.number(node.options[0][1])
     scope = bank_scope(core.place)
@@ -131,7 +133,7 @@ def _update(node: m.Call, op: registry.Op, core: Core) -> Value:
     kept: list[Any] = []
     for parameter, arg in zip(op.parameters, node.args, strict=True):
         if parameter in op.updates and isinstance(arg, m.StateRef):
-            ref = core.held(f"state {arg.name}")
+            ref = core.held(p.StateRef(arg.name))
             kept.append(ref)
             if op.name == "delta_rule" or core.program.consecutive:
                 _clear(ref, core)
@@ -142,7 +144,7 @@ def _update(node: m.Call, op: registry.Op, core: Core) -> Value:
                 args.append(jnp.where(begins, jnp.zeros_like(state), state))
         else:
             value = evaluate(arg, core)
-            args.append(_rounded(value, core) if parameter in op.matrix and not _is_rounded(arg) else value)
+            args.append(_rounded(value, core) if parameter in op.matrix and not _is_rounded(arg, core) else value)
     if op.name == "delta_rule":
         return _delta_rule(args, core.program.consecutive)
     if core.program.consecutive:
@@ -166,7 +168,7 @@ def _clear(ref: Any, core: Core) -> None:
     """Rows that begin have no past."""
 
     def row(b: Scalar, _: None) -> None:
-        @pl.when(core.given["at"][b] == 0)
+        @pl.when(core.given[StepInput.AT][b] == 0)
         @jax.named_scope(BEGINS)
         def clear() -> None:
             ref[b] = jnp.zeros(ref.shape[1:], ref.dtype)
@@ -174,11 +176,11 @@ def _clear(ref: Any, core: Core) -> None:
     lax.fori_loop(0, 1 if core.program.consecutive else core.rows, row, None)
 
 
-def _is_rounded(node: m.Node) -> bool:
+def _is_rounded(node: m.Node, core: Core) -> bool:
     """Whether a value already has the working type."""
     while isinstance(node, m.Call) and node.op in ("heads", "flat", "split"):
         node = node.args[0]
-    return isinstance(node, m.Local) and node.type.dtype == "bf16" and not node.name.startswith(("@", "+"))
+    return isinstance(node, m.Local) and node.type.dtype == "bf16" and node.name not in core.scope
 
 
 def _rounded(value: jax.Array, core: Core) -> jax.Array:
@@ -187,11 +189,13 @@ def _rounded(value: jax.Array, core: Core) -> jax.Array:
     return value.astype(jnp.bfloat16).astype(jnp.float32)
 
 
-def read(name: str, core: Core) -> jax.Array:
-    """A named value, in f32 unless it is of integers."""
-    view = core.program.views.get(f"{core.place}.{name}") or core.program.views[name]
+def read(node: m.Local | m.Read, core: Core) -> jax.Array:
+    """A value where it lies, in f32 unless it is of integers."""
+    name = core.program.ref_of(node, core.place)
+    assert name is not None
+    view = core.program.views[name]
     buffer, ref = core.program.buffers[view.buffer], core.held(view.buffer)
-    if name.startswith(ROW):
+    if isinstance(name, p.RowRef):
         return _row_of_table(name, view, ref, core)
     if len(view.shape) == 1 and len(buffer.shape) == 2:
         value = columns(ref, view.start, view.shape[0])
@@ -210,9 +214,9 @@ def columns(ref: Any, start: int, width: int) -> jax.Array:
     return whole if (start, start + width) == (first, last) else whole[:, start - first : start - first + width]
 
 
-def _row_of_table(name: str, view: p.View, ref: Any, core: Core) -> jax.Array:
+def _row_of_table(name: p.RowRef, view: p.View, ref: Any, core: Core) -> jax.Array:
     """Words to numbers: of bf16, the low halves come first and the high ones after them. Rows elsewhere are zero."""
-    weight, index = looked_up(name)
+    weight, index = name.table, name.index
     words = ref[:, 0, :]
     if core.program.instance.dtype(core.program.instance.model.weights[weight].type) == "f32":
         value = lax.bitcast_convert_type(words, jnp.float32)
@@ -221,16 +225,16 @@ def _row_of_table(name: str, view: p.View, ref: Any, core: Core) -> jax.Array:
         high = lax.bitcast_convert_type(words & jnp.int32(-65536), jnp.float32)
         value = jnp.concatenate([low, high], axis=-1)
     value = value[:, : view.shape[0]]
-    share = core.program.arrays[f"table {weight}"].shape[0]
+    share = core.program.arrays[p.TableRef(weight)].shape[0]
     if share == core.program.instance.shape(core.program.instance.model.weights[weight].shape)[0]:
         return value
-    local = own_entry(core.given["tokens"][...] if index == "token" else core.positions(), weight, core)
+    local = own_entry(core.given[StepInput.TOKENS][...] if index == "token" else core.positions(), weight, core)
     return jnp.where((local >= 0) & (local < share), value, 0.0)
 
 
 def _vector(weight: str, core: Core) -> jax.Array:
     """`[1, n]`, or a matrix with its lines of the last axis first, `[lines, n]`."""
-    view = core.program.views[weight]
+    view = core.program.views[p.SmallWeightRef(weight)]
     ref = core.held(view.buffer)
     if not view.transposed:
         flat = columns(ref, view.start, prod(view.shape))

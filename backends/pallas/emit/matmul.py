@@ -51,7 +51,7 @@ def _times(x: jax.Array, product: p.Product, run: Run, block: int, core: Core) -
     found, at = [], 0
     for slot, rows in core.arrived:
         words = rows // run.blocks
-        part = core.refs[f"ring {product.ring}"][slot, block * words : (block + 1) * words]
+        part = core.refs[product.ring][slot, block * words : (block + 1) * words]
         inputs = words * product.tiling.per_word
         found.append(multiply(x[:, at : at + inputs], pltpu.bitcast(part, DTYPES[product.dtype])))
         at += inputs

@@ -20,6 +20,7 @@ from . import scopes as places
 from . import transfers
 from .context import Core, following
 from .evaluate import evaluate
+from .signature import ExpertListRef
 
 
 def route(op: p.Route, core: Core) -> None:
@@ -29,7 +30,7 @@ def route(op: p.Route, core: Core) -> None:
     bias = evaluate(op.call.args[1], core)
     weights, chosen = choose(core.refs[op.scores][...], bias, **scalars)
     core.refs[op.weights][...] = weights
-    list_ = core.refs[f"list of {bank.name}"]
+    list_ = core.refs[ExpertListRef(bank.name)]
     list_chosen(chosen, _first(bank, core), bank.count, list_, places.listed_scope(bank.name))
 
 
@@ -40,7 +41,7 @@ def _first(bank: p.ExpertPool, core: Core) -> Scalar:
 
 def experts(op: p.Experts, core: Core, emit: Callable[[Sequence[Placed], Core], None]) -> None:
     """Each expert for all rows; a row that did not choose it adds nothing."""
-    bank, chosen = core.program.banks[op.bank], core.refs[f"list of {op.bank}"]
+    bank, chosen = core.program.banks[op.bank], core.refs[ExpertListRef(op.bank)]
     result, weights, total = core.refs[op.result], core.refs[bank.routes], chosen[0]
     result[...] = jnp.zeros(result.shape, jnp.float32)
     body = core.at.inside

@@ -19,9 +19,21 @@ from ....dsl.source import Span
 from ..layout.tape import IDLE, starting
 
 LAYERS, BEGINS = "layers", "a row begins"
-_MARK = "while emitting: "
 # The compiler's location, which begins with an operation's scopes.
 _LOCATION = re.compile(r'loc\("[^"]*"\("([^"]*)"')
+
+
+class _Mark(str):
+    """A note in an error: in which op's scope it was raised."""
+
+    __slots__ = ("scope",)
+
+    def __new__(cls, scope: str) -> _Mark:
+        found = super().__new__(cls, f"while emitting: {scope}")
+        found.scope = scope
+        return found
+
+    scope: str
 
 
 @frozen
@@ -34,9 +46,10 @@ class Place:
 
 def scope(op: p.Op, place: str) -> str:
     """The scope of an op in a part or step: `dot mlp.down`."""
-    name = subject(op)
-    word = type(op).__name__.lower()
-    return f"{word} {name}" if f"{place}." in name or not name else f"{word} {place}.{name}"
+    word, ref = type(op).__name__.lower(), subject(op)
+    if ref is None:
+        return f"{word} "
+    return f"{word} {ref}" if f"{place}." in ref.label else f"{word} {place}.{ref}"
 
 
 def part_scope(part: str) -> str:
@@ -49,7 +62,7 @@ def tiles_scope(op: p.Attend) -> str:
     return f"tiles of {op.result}"
 
 
-def next_scope(name: str) -> str:
+def next_scope(name: m.Ref) -> str:
     """Where a cache's tile or a bank's expert is started while another is at hand; the result's or the bank's name."""
     return f"next of {name}"
 
@@ -64,17 +77,17 @@ def bank_scope(place: str) -> str:
     return f"bank of {place}"
 
 
-def listed_scope(bank: str) -> str:
+def listed_scope(bank: m.Ref) -> str:
     """The scope of the loops that list the chosen experts."""
     return f"listed of {bank}"
 
 
-def expert_scope(bank: str) -> str:
+def expert_scope(bank: m.Ref) -> str:
     """The scope of the loop over the chosen experts."""
     return f"each of {bank}"
 
 
-def ways_scopes(bank: str) -> tuple[str, str]:
+def ways_scopes(bank: m.Ref) -> tuple[str, str]:
     """The scopes of a product with an expert that a single row chose, and with one of several."""
     return f"one row with {bank}", f"rows with {bank}"
 
@@ -150,7 +163,7 @@ def _mixed(node: m.Call, place: str, program: p.Program) -> float:
 
 def mark(error: Exception, name: str) -> None:
     """Say in an error in which op's scope it was raised; the innermost stands first."""
-    error.add_note(_MARK + name)
+    error.add_note(_Mark(name))
 
 
 def place_of(error: BaseException, program: p.Program) -> Place:
@@ -170,8 +183,8 @@ def _scopes(error: BaseException) -> Iterator[str]:
     seen: BaseException | None = error
     while seen is not None:
         for note in getattr(seen, "__notes__", ()):
-            if note.startswith(_MARK):
-                yield note.removeprefix(_MARK)
+            if isinstance(note, _Mark):
+                yield note.scope
         frames = [frame.f_locals.get("eqn") for frame, _ in traceback.walk_tb(seen.__traceback__)]
         for equation in reversed([eqn for eqn in frames if eqn is not None]):
             yield str(getattr(getattr(equation, "source_info", None), "name_stack", ""))

@@ -17,10 +17,11 @@ from jax.sharding import PartitionSpec as P
 
 from ....dsl.program import ir as p
 from ..layout.resharding import of_value
-from .call import Arrays, BuildMode, lying, operands, states, step
+from .call import Arrays, BuildMode, lying, step
+from .signature import labelled, operands, signature, states
 
-# What a core reads, by the names of `call.operands`, in the shape that they say; several threads ask at a time.
-type Operand = Callable[[str, int], np.ndarray[Any, Any]]
+# What a core reads, in the shapes of `Signature.operands`; several threads ask at a time.
+type Operand = Callable[[p.ArrayRef, int], np.ndarray[Any, Any]]
 type Step = Callable[[jax.Array, jax.Array, Arrays, Arrays], tuple[jax.Array, jax.Array, dict[str, jax.Array]]]
 
 
@@ -60,20 +61,21 @@ def layouts(program: p.Program, mesh: Mesh) -> dict[str, Format]:
 
 def placed(program: p.Program, mesh: Mesh, operand: Operand) -> dict[str, jax.Array]:
     """What all cores read, each one's on its own device; every operand is asked for once, each core's by a thread."""
-    devices, found = list(mesh.devices.flat), dict[str, jax.Array]()
+    devices, found = list(mesh.devices.flat), dict[p.ArrayRef, jax.Array]()
+    wanted = signature(program).operands
 
-    def put(name: str, core: int) -> jax.Array:
-        array, like = operand(name, core), operands(program)[name]
+    def put(name: p.ArrayRef, core: int) -> jax.Array:
+        array, like = operand(name, core), wanted[name]
         if array.shape != like.shape:
             raise ValueError(f"`{name}` of core {core} is {list(array.shape)}; the kernel reads {list(like.shape)}")
         return jax.device_put(array[None], devices[core])
 
     with ThreadPoolExecutor(min(len(devices), os.cpu_count() or 1)) as pool:
-        for name, like in operands(program).items():
+        for name, like in wanted.items():
             parts = list(pool.map(partial(put, name), range(len(devices))))
             whole = (len(parts), *like.shape)
             found[name] = jax.make_array_from_single_device_arrays(whole, by_core(program, mesh), parts)
-    return found
+    return labelled(found)
 
 
 def empty(program: p.Program, mesh: Mesh) -> dict[str, jax.Array]:

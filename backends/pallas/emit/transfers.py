@@ -16,6 +16,17 @@ from ....dsl.program import ir as p
 from ..collectives.peers import Scalar
 from ..layout.tape import IDLE, KIND_BITS, kinds
 from .context import Core, following, remainder, when
+from .signature import (
+    ExpertListRef,
+    InputRef,
+    LookupSemaphoreRef,
+    OutputRef,
+    SemaphoresRef,
+    StepInput,
+    TapeTableRef,
+    TileListRef,
+    Way,
+)
 
 
 def start(op: p.Start, core: Core) -> None:
@@ -23,7 +34,7 @@ def start(op: p.Start, core: Core) -> None:
     ring = core.program.rings[op.ring]
     waited, started, slot = core.counters[op.ring]
     sizes = kinds(core.program, op.ring)
-    table, starts = core.given[f"table of {op.ring}"], core.starts[core.at.path]
+    table, starts = core.given[TapeTableRef(op.ring)], core.starts[core.at.path]
     for i, counts in enumerate(starts.counts):
         entry = table[started]
         first, kind = pl.multiple_of((entry >> KIND_BITS) * 8, 8), entry & ((1 << KIND_BITS) - 1)
@@ -37,14 +48,14 @@ def start(op: p.Start, core: Core) -> None:
     core.counters[op.ring] = (waited, started, slot)
 
 
-def _start_tile(core: Core, ring: str, first: Scalar, rows: int, slot: Scalar) -> None:
+def _start_tile(core: Core, ring: p.RingRef, first: Scalar, rows: int, slot: Scalar) -> None:
     _tile(core, ring, first, rows, slot).start()
 
 
-def _tile(core: Core, ring: str, first: Scalar, rows: int, slot: Scalar) -> Any:
-    source = core.refs[f"tape {ring}"].at[pl.ds(first, rows)]
+def _tile(core: Core, ring: p.RingRef, first: Scalar, rows: int, slot: Scalar) -> Any:
+    source = core.refs[InputRef(p.TapeRef(ring))].at[pl.ds(first, rows)]
     return pltpu.make_async_copy(
-        source, core.refs[f"ring {ring}"].at[slot, pl.ds(0, rows)], core.refs[f"sems of {ring}"].at[slot]
+        source, core.refs[ring].at[slot, pl.ds(0, rows)], core.refs[SemaphoresRef(Way.SLOTS, ring)].at[slot]
     )
 
 
@@ -77,10 +88,10 @@ def loaded(op: p.CopyWait, core: Core) -> None:
 
 def _entry(copy: p.Copy, index: Scalar, core: Core) -> Any:
     slot = remainder(index, copy.slots)
-    source, target = core.refs[f"array {copy.array}"].at[index], core.refs[copy.buffer].at[slot]
+    source, target = core.refs[InputRef(copy.array)].at[index], core.refs[copy.buffer].at[slot]
     if _is_kept(copy, core):
-        source, target = source.at[core.given["kept"][0]], target.at[0]
-    return pltpu.make_async_copy(source, target, core.refs[f"loads of {copy.name}"].at[slot])
+        source, target = source.at[core.given[StepInput.KEPT][0]], target.at[0]
+    return pltpu.make_async_copy(source, target, core.refs[SemaphoresRef(Way.LOADS, copy.name)].at[slot])
 
 
 def _is_kept(copy: p.Copy, core: Core) -> bool:
@@ -111,18 +122,18 @@ def _saving(copy: p.Copy, index: Scalar, core: Core) -> Any:
     source = core.refs[copy.buffer].at[slot]
     if _is_kept(copy, core):
         source = source.at[pl.ds(1, core.rows)]
-    target = core.refs[f"output {copy.name}"].at[index]
-    return pltpu.make_async_copy(source, target, core.refs[f"saves of {copy.name}"].at[slot])
+    target = core.refs[OutputRef(copy.name)].at[index]
+    return pltpu.make_async_copy(source, target, core.refs[SemaphoresRef(Way.SAVES, copy.name)].at[slot])
 
 
 def look_up(op: p.Lookup, core: Core) -> None:
     """Each row's entry of a table; where another core has it, any."""
     assert isinstance(op.index, m.Input)
-    table, semaphore = core.refs[f"array {op.table}"], core.refs["lookup semaphore"]
-    scalars = core.given["ids" if op.index.name == "token" else "at"]
+    table, semaphore = core.refs[InputRef(op.table)], core.refs[LookupSemaphoreRef()]
+    scalars = core.given[StepInput.IDS if op.index.name == "token" else StepInput.AT]
 
     def row(b: int) -> Any:
-        at = own_entry(scalars[b], op.table.removeprefix("table "), core)
+        at = own_entry(scalars[b], op.table.weight, core)
         if op.share is not None:
             at = jnp.clip(at, 0, op.share - 1)
         return pltpu.make_async_copy(table.at[at], core.refs[op.buffer].at[b], semaphore)
@@ -149,7 +160,7 @@ def nearest(index: jax.Array, count: int) -> jax.Array:
 
 def emit_output(op: p.Emit, core: Core) -> None:
     """A buffer into an output, all of it."""
-    copy = pltpu.make_async_copy(core.refs[op.buffer], core.refs[f"output {op.output}"], core.refs["lookup semaphore"])
+    copy = pltpu.make_async_copy(core.refs[op.buffer], core.refs[OutputRef(op.output)], core.refs[LookupSemaphoreRef()])
     copy.start()
     copy.wait()
 
@@ -157,14 +168,14 @@ def emit_output(op: p.Emit, core: Core) -> None:
 def fetch(op: p.Fetch, core: Core) -> None:
     """Some of the chosen experts."""
     bank = core.program.banks[op.bank]
-    total = core.refs[f"list of {bank.name}"][0]
+    total = core.refs[ExpertListRef(bank.name)][0]
     for i in range(op.first, op.stop):
         when(i < total, lambda i=i: fetch_expert(bank, i, i, core))
 
 
 def fetch_expert(bank: p.ExpertPool, number: Scalar, slot: Scalar, core: Core) -> None:
     """The expert of that number in the list of the chosen ones."""
-    _expert(bank, core.refs[f"list of {bank.name}"][number + 1], slot, core).start()
+    _expert(bank, core.refs[ExpertListRef(bank.name)][number + 1], slot, core).start()
 
 
 def wait_expert(bank: p.ExpertPool, slot: Scalar, core: Core) -> None:
@@ -173,21 +184,21 @@ def wait_expert(bank: p.ExpertPool, slot: Scalar, core: Core) -> None:
 
 
 def _expert(bank: p.ExpertPool, expert: Scalar, slot: Scalar, core: Core) -> Any:
-    return pltpu.make_async_copy(core.refs[f"array {bank.array}"].at[core.index, expert], core.refs[bank.name].at[slot],
-                                 core.refs[f"sems of {bank.name}"].at[slot])  # fmt: skip
+    return pltpu.make_async_copy(core.refs[InputRef(bank.array)].at[core.index, expert], core.refs[bank.name].at[slot],
+                                 core.refs[SemaphoresRef(Way.SLOTS, bank.name)].at[slot])  # fmt: skip
 
 
 def start_tiles(op: p.StartTiles, core: Core) -> None:
     """The first tiles of the layer's caches."""
     ring = core.program.caches[op.ring]
-    total = core.given[f"tiles of {ring.tile}"][0]
+    total = core.given[TileListRef(ring.tile)][0]
     for i in range(ring.slots):
         when(i < total, lambda i=i: start_tile(ring, i, i, core))
 
 
 def start_tile(ring: p.CacheRing, number: Scalar, slot: Scalar, core: Core) -> None:
     """The tile of that number, keys and values."""
-    row, tile = unpacked(core.given[f"tiles of {ring.tile}"][number + 1])
+    row, tile = unpacked(core.given[TileListRef(ring.tile)][number + 1])
     for copy in _tiles(ring, row, tile, slot, core):
         copy.start()
 
@@ -201,8 +212,8 @@ def wait_tile(ring: p.CacheRing, slot: Scalar, core: Core) -> None:
 def _tiles(ring: p.CacheRing, row: Scalar, tile: Scalar, slot: Scalar, core: Core) -> list[Any]:
     at = pl.ds(pl.multiple_of(jnp.int32(tile) * ring.tile, ring.tile), ring.tile)
     return [
-        pltpu.make_async_copy(core.refs[f"array {cache}"].at[core.index, row, :, at], core.refs[buffer].at[slot],
-                              core.refs[f"sems of {ring.name}"].at[slot, i])
+        pltpu.make_async_copy(core.refs[InputRef(cache)].at[core.index, row, :, at], core.refs[buffer].at[slot],
+                              core.refs[SemaphoresRef(Way.SLOTS, ring.name)].at[slot, i])
         for i, (cache, buffer) in enumerate(zip(ring.caches, ring.buffers, strict=True))
     ]  # fmt: skip
 

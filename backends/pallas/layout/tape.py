@@ -31,14 +31,14 @@ class Starts:
         return f"start {self.number}.{i} of {rows}"
 
 
-def kinds(program: p.Program, ring: str) -> tuple[int, ...]:
+def kinds(program: p.Program, ring: p.RingRef) -> tuple[int, ...]:
     """The different sizes of a ring's transfers, in tape rows."""
     return tuple(
         sorted({rows for made in program.products.values() if made.ring == ring for rows in made.tiling.transfers})
     )
 
 
-def table(program: p.Program, ring: str) -> np.ndarray:
+def table(program: p.Program, ring: p.RingRef) -> np.ndarray:
     """int32: the first row over 8, and the kind; after the last transfer, one for each slot that does nothing."""
     sizes, entries, row = kinds(program, ring), [], 0
     for name, _ in program.transfers(ring):
@@ -49,14 +49,9 @@ def table(program: p.Program, ring: str) -> np.ndarray:
     return np.asarray(entries + [idle] * program.rings[ring].slots, np.int32)
 
 
-def rows(program: p.Program, ring: str) -> int:
-    """The tape's length."""
-    return sum(program.products[name].tiling.rows for name, _ in program.transfers(ring))
-
-
-def first_rows(program: p.Program) -> dict[str, tuple[int, ...]]:
+def first_rows(program: p.Program) -> dict[p.ProductRef, tuple[int, ...]]:
     """By product, the row of its tape from which on it lies, for each layer that runs it in order."""
-    found: dict[str, tuple[int, ...]] = dict.fromkeys(program.products, ())
+    found: dict[p.ProductRef, tuple[int, ...]] = dict.fromkeys(program.products, ())
     for ring in program.rings:
         row = 0
         for name, _ in program.transfers(ring):
@@ -77,7 +72,7 @@ def starting(program: p.Program) -> dict[Path, Starts]:
     return found
 
 
-def _sizes(program: p.Program, ring: str) -> Iterator[int]:
+def _sizes(program: p.Program, ring: p.RingRef) -> Iterator[int]:
     for name, _ in program.transfers(ring):
         yield from program.products[name].tiling.transfers
     while True:

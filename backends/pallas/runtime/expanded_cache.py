@@ -23,16 +23,16 @@ def expanded(program: p.Program, operands: Arrays, held: Arrays, row: jax.Array)
     result: dict[str, jax.Array] = {}
     for ring in program.caches.values():
         if ring.expanded is not None:
-            result |= dict(zip(ring.caches, _of_row(ring, ring.expanded, weights, held, row), strict=True))
+            result |= dict(zip(map(str, ring.caches), _of_row(ring, ring.expanded, weights, held, row), strict=True))
     return result
 
 
 def _of_row(ring: p.CacheRing, cache: p.Expanded, weights: PackedWeights, held: Arrays, row: jax.Array) -> _Two:
     """Layer by layer, so that little is there beside the caches."""
-    keys, values = (held[name] for name in ring.caches)
+    keys, values = (held[name.label] for name in ring.caches)
     cores, layers, _, heads, positions, _ = keys.shape
     # [cores, layers, positions, width], whole lanes of which the latents may fill less
-    latent, common = (lax.dynamic_slice_in_dim(held[name], row, 1, axis=2)[:, :, 0, 0, :positions]
+    latent, common = (lax.dynamic_slice_in_dim(held[name.label], row, 1, axis=2)[:, :, 0, 0, :positions]
                       for name in (cache.latent, cache.common))  # fmt: skip
 
     def layer(i: Index, kept: _Two) -> _Two:

@@ -25,7 +25,7 @@ class PackedWeights(Weights):
     """`arrays` are all cores' operands, `[cores, …]`; each weight is unpacked, and joined, where a step asks for it."""
 
     program: p.Program = field(eq=False)
-    first_rows: Mapping[str, tuple[int, ...]] = field(eq=False)
+    first_rows: Mapping[p.ProductRef, tuple[int, ...]] = field(eq=False)
     banks: Mapping[str, p.ExpertPool] = field(eq=False)
 
     def get(self, name: str, layers: tuple[int, ...], layer: Index) -> jax.Array:
@@ -35,11 +35,11 @@ class PackedWeights(Weights):
         dtype = self._dtype(weight)
         if any(name in product.weights for product in program.products.values()):
             mine = self.shares(name, self._slot(weight, layers, layer))
-        elif name in program.views:
+        elif p.SmallWeightRef(name) in program.views:
             mine = self._vector(weight, layers, layer).astype(dtype)
         else:
             width = program.shares.weight_shape(weight)[1]
-            mine = unpack.table(self.arrays[f"table {name}"], width, dtype)
+            mine = unpack.table(self.arrays[p.TableRef(name).label], width, dtype)
         return resharding.of_weight(program.shares, weight).joined(mine)
 
     def whole(self, name: str, layers: tuple[int, ...], layer: Index) -> jax.Array:
@@ -55,7 +55,7 @@ class PackedWeights(Weights):
 
     def rows(self, name: str, layers: tuple[int, ...], layer: Index, i: jax.Array) -> jax.Array:
         """Elements `i` `[...]` along a weight's first axis; of a table only those are unpacked."""
-        table, weight = self.arrays.get(f"table {name}"), self.program.instance.model.weights[name]
+        table, weight = self.arrays.get(p.TableRef(name).label), self.program.instance.model.weights[name]
         if table is None:
             return super().rows(name, layers, layer, i)
         # Shares of entries, and never of columns; what is padding comes last, and is not asked for.
@@ -85,7 +85,7 @@ class PackedWeights(Weights):
 
     def _unpacked(self, product: p.Product, slot: Index) -> jax.Array:
         """All of a product in one of its layers, padded, `[cores, outputs, inputs]`."""
-        tape = self.arrays[f"tape {product.ring}"]
+        tape = self.arrays[p.TapeRef(product.ring).label]
         start = jnp.asarray(self.first_rows[product.name], jnp.int32)[slot]
         rows = lax.dynamic_slice_in_dim(tape, start, product.tiling.rows, axis=1)
         return unpack.matrix(rows, product.tiling, jnp.dtype(DTYPES[product.dtype]))
@@ -93,7 +93,7 @@ class PackedWeights(Weights):
     def _expert(self, weight: m.Weight, slot: Index, i: Index) -> jax.Array:
         """Expert `i`'s matrix, whole: every core unpacks the one that it has in that place of its share."""
         bank, how = self.banks[weight.name], resharding.of_weight(self.program.shares, weight)
-        layer = lax.dynamic_index_in_dim(self.arrays[bank.array], slot, axis=1, keepdims=False)
+        layer = lax.dynamic_index_in_dim(self.arrays[bank.array.label], slot, axis=1, keepdims=False)
         rows = lax.dynamic_index_in_dim(layer, i % bank.count, axis=1, keepdims=False)
         names = [name for names in bank.products for name in names]
         mine = expert_matrices(rows, bank.layout, self._dtype(weight))[names.index(weight.name)]
@@ -101,9 +101,9 @@ class PackedWeights(Weights):
         return evolve(how, cuts=(cut, *how.cuts[1:])).joined(mine[:, None])[i // bank.count]
 
     def _vector(self, weight: m.Weight, layers: tuple[int, ...], layer: Index) -> jax.Array:
-        view = self.program.views[weight.name]
+        view = self.program.views[p.SmallWeightRef(weight.name)]
         at = self._slot(weight, layers, layer)
-        row = lax.dynamic_index_in_dim(self.arrays[view.buffer], at, axis=1, keepdims=False)
+        row = lax.dynamic_index_in_dim(self.arrays[view.buffer.label], at, axis=1, keepdims=False)
         return unpack.vector(row.squeeze(1), view)
 
     def _dtype(self, weight: m.Weight) -> jnp.dtype:

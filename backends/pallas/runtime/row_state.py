@@ -43,7 +43,7 @@ class Rows:
         """A row of what the kernel holds, `[cores, layers, rows, …share]`, as the reference has it."""
         result = {}
         for part in self.kept:
-            array = lax.dynamic_slice_in_dim(held[part.array.name], row, 1, axis=2)
+            array = lax.dynamic_slice_in_dim(held[part.array.name.label], row, 1, axis=2)
             if part.array.kind != "state":
                 # [cores, layers, 1, heads, positions, width]; the reference has no axis for the one head of latents
                 array = array[..., : part.positions, : part.store.shape[-1]]
@@ -58,7 +58,7 @@ class Rows:
         """What the kernel holds with the reference's states in a row; `operands` are all cores'."""
         after = dict(held)
         for part in self.kept:
-            array, whole = states[part.store.key], held[part.array.name]
+            array, whole = states[part.store.key], held[part.array.name.label]
             if part.array.kind == "cache":
                 more = part.positions * part.ways - array.shape[-2]
                 array = jnp.pad(array, [(0, 0)] * (array.ndim - 2) + [(0, more), (0, 0)])
@@ -68,7 +68,7 @@ class Rows:
             room = [(0, have - want) for have, want in zip(whole.shape, array.shape, strict=True)]
             room[2] = (0, 0)
             array = jnp.pad(array, room).astype(whole.dtype)
-            after[part.array.name] = lax.dynamic_update_slice_in_dim(whole, array, row, axis=2)
+            after[part.array.name.label] = lax.dynamic_update_slice_in_dim(whole, array, row, axis=2)
         return after | expanded(self.program, operands, after, row)
 
 
@@ -76,9 +76,9 @@ def rows(program: p.Program, span: int) -> Rows:
     """For a program's states, and passes of up to `span` tokens."""
     room, parts = plan(program.instance, 1, program.schedule.context, span), []
     for array in program.arrays.values():
-        state = program.instance.model.states.get(array.name.removeprefix("state "))
-        if array.kind not in ("state", "cache", "latents") or state is None:
+        if not isinstance(array.name, p.StateRef | p.ModelCacheRef):
             continue
+        state = program.instance.model.states[array.name.state]
         (store,) = room.stores[state.name]
         shared = resharding.of_state(program.shares, state)
         if array.kind == "state":

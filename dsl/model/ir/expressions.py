@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ...records import frozen
 from ...source import Span
 from ...text import syntax as s
@@ -34,6 +36,30 @@ class Local:
     """A named value: of this part, carried through the layers, or bound by a `Let` or `Experts`."""
 
     name: str
+    type: Type
+    span: Span
+
+
+class Ref:
+    """What a pass that comes later calls something by. Its `label` is for people: `LABEL` with the fields filled in."""
+
+    __slots__ = ()
+    LABEL: ClassVar[str] = ""
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return self.LABEL.format(self)
+
+    def __str__(self) -> str:
+        return self.label
+
+
+@frozen(repr=False)
+class Read:
+    """A value where such a pass has put it."""
+
+    ref: Ref
     type: Type
     span: Span
 
@@ -133,4 +159,4 @@ class Experts:
     span: Span
 
 
-type Node = Static | Local | Input | WeightRef | StateRef | Slice | Call | Select | Let | Experts
+type Node = Static | Local | Read | Input | WeightRef | StateRef | Slice | Call | Select | Let | Experts

@@ -17,7 +17,6 @@ from .. import ir as p
 from ..ir.walk import walk
 from ..lower.attention import TILE_SLOTS, TILE_TOKENS
 from ..lower.lower import lower
-from ..lower.partials import columns_of
 from ..lower.passes import Lowered, lower_all
 from ..verify.prove import prove_all
 
@@ -101,10 +100,14 @@ def _shows(line: _Line, program: p.Program) -> bool:
     match line.made:
         case (Prefetch() as prefetch, Point() as point):
             return _loads(prefetch, point, program)
-        case (str() as ring, place):
+        case (str() as name, place):
+            ring = p.StreamRef(name)
             return ring in program.rings and any(x.ring == ring and x.place == place for x in program.products.values())
         case Reduce(value=value, by=by, wire=wire):
-            made, columns = program.exchanges.get(value), program.exchanges.get(columns_of(value))
+            sums = {ref.qualified: ref for ref in program.exchanges if isinstance(ref, p.SumRef) and not ref.number}
+            own = sums.get(value)
+            made = None if own is None else program.exchanges[own]
+            columns = None if own is None else program.exchanges.get(p.ColumnsRef(own))
             if columns is not None and made is not None:
                 return by.completes_columns and wire == columns.wire
             return made is not None and (by, wire) == (made.kind, made.wire) != UNSAID

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from attrs import field
 
+from ...model import ir as m
 from ...records import frozen
 from ...schedule.ir import Pass
 from ...source import Span
 from ...targets.targets import padded_bytes
 from .. import ir as p
-from ..ir.scratch import collective, exchange_set, ring_bytes, rooms
+from ..ir.scratch import ExchangeSet, collective, exchange_set, ring_bytes, rooms
 from ..ir.walk import walk
 from ..layout.tiling import ROW_BYTES
 from .spills import temporaries
+from .traffic import tape_rows, tapes
 
 TEMPORARIES = "compiler temporaries"
 # The bill is never below what the compiler uses, and at most so much above it.
@@ -26,13 +26,17 @@ _STEP, _OP = 2 << 20, {"bf16": 32 << 10, "f32": 64 << 10}
 
 @frozen
 class Line:
-    """Padded bytes of one thing. `place` is the part or step for which it is there, `""` the whole call."""
+    """Padded bytes of one thing. `place` is the part or step for which it is there, `""` the whole call.
+
+    `of` are the buffers, rings or collectives that it is of, if they have names.
+    """
 
     name: str
     bytes: int
     why: str = ""
     place: str = ""
     span: Span | None = field(default=None, repr=False, eq=False)
+    of: tuple[m.Ref, ...] = ()
 
 
 @frozen
@@ -120,7 +124,7 @@ def _buffers(program: p.Program) -> list[Line]:
         if b.name in slots:
             bank = slots[b.name]
             why, span = f"{bank.slots} slots x {mib(size // bank.slots)}", bank.span
-        found.append(Line(b.name, size, why, b.place, span))
+        found.append(Line(b.name.label, size, why, b.place, span, (b.name,)))
     return found
 
 
@@ -128,13 +132,14 @@ def _rings(program: p.Program) -> list[Line]:
     found = []
     for ring in program.rings.values():
         name, size = f"stream {ring.name}" if ring.ahead else f"ring {ring.name}", ring_bytes(ring)
-        found.append(Line(name, size, f"{ring.slots} slots x {mib(size // ring.slots)}", "", ring.span))
+        found.append(Line(name, size, f"{ring.slots} slots x {mib(size // ring.slots)}", "", ring.span,
+                          (ring.name,)))  # fmt: skip
     return found
 
 
 def _exchanges(program: p.Program) -> list[Line]:
     """Collectives of one shape share a set of buffers."""
-    shared: dict[str, list[p.Collective]] = {}
+    shared: dict[ExchangeSet, list[p.Collective]] = {}
     for exchange in program.exchanges.values():
         shared.setdefault(exchange_set(program, exchange), []).append(exchange)
     found = []
@@ -142,7 +147,8 @@ def _exchanges(program: p.Program) -> list[Line]:
         needs = collective(program, users[0])
         size = sum(padded_bytes(need.shape, need.dtype) for need in needs.buffers)
         how = f"{needs.kind}, {needs.exchanged.wire}: {', '.join(need.name for need in needs.buffers)}"
-        found.append(Line(f"messages of {', '.join(x.name for x in users)}", size, how, "", users[0].span))
+        names = tuple(x.name for x in users)
+        found.append(Line(f"messages of {', '.join(map(str, names))}", size, how, "", users[0].span, names))
     return found
 
 
@@ -181,19 +187,15 @@ def _smem(program: p.Program) -> list[Line]:
             found.append(Line(name, _up(count, 8) * _list(len(some)), f"[{count}, {len(some)}]"))
     for bank in program.banks.values():
         found.append(Line(f"list of {bank.name}", _list(bank.most + 1), f"[{bank.most + 1}]", bank.part))
+    read = tapes(program)
     for ring in program.rings.values():
-        entries = ring.slots + sum(times * len(made.tiling.transfers) for made, times in _through(program, ring.name))
+        entries = ring.slots + read[ring.name].transfers
         found.append(Line(f"table of {ring.name}", _list(entries), f"[{entries}] transfers", "", ring.span))
     said = {x.what: x.span for x in program.schedule.prefetches if x.kind == "cache"}
     for tile, cache in {cache.tile: cache for cache in program.caches.values()}.items():
         entries = 2 + program.phase_of(cache.part).rows * cache.tiles
         found.append(Line(f"tiles of {tile} positions", _list(entries), f"[{entries}]", "", said.get(cache.part)))
     return found
-
-
-def _through(program: p.Program, ring: str) -> Iterator[tuple[p.Product, int]]:
-    """The products whose matrices pass through a ring, each with how often in a step."""
-    yield from ((made, program.times(made.place)) for made in program.products.values() if made.ring == ring)
 
 
 def _list(entries: int) -> int:
@@ -206,20 +208,20 @@ def _up(value: int, unit: int) -> int:
 
 def _semaphores(program: p.Program) -> list[Line]:
     """DMA semaphores, four bytes each of a memory of their own."""
-    found = [Line(ring.name, ring.slots * _WORD, f"{ring.slots}: one a slot") for ring in program.rings.values()]
+    found = [Line(ring.name.label, ring.slots * _WORD, f"{ring.slots}: one a slot") for ring in program.rings.values()]
     for copy in program.copies.values():
         ways = (copy.name in program.arrays) + (copy.name in program.outputs)
-        found.append(Line(copy.name, ways * copy.slots * _WORD, f"{ways * copy.slots}: one a slot and direction"))
+        found.append(Line(copy.name.label, ways * copy.slots * _WORD, f"{ways * copy.slots}: one a slot and direction"))
     for cache in program.caches.values():
         count = cache.slots * len(cache.buffers)
-        found.append(Line(cache.name, count * _WORD, f"{count}: one a slot and cache"))
+        found.append(Line(cache.name.label, count * _WORD, f"{count}: one a slot and cache"))
     for bank in program.banks.values():
-        found.append(Line(bank.name, bank.slots * _WORD, f"{bank.slots}: one a slot"))
+        found.append(Line(bank.name.label, bank.slots * _WORD, f"{bank.slots}: one a slot"))
     found.append(Line("lookups", _WORD, "1"))
     for exchange in {exchange_set(program, x): x for x in program.exchanges.values()}.values():
         rounds, ways, parities = collective(program, exchange).semaphores
         count = rounds * ways * parities
-        found.append(Line(exchange.name, count * _WORD, f"{count}: {rounds} rounds, both ways, two parities"))
+        found.append(Line(exchange.name.label, count * _WORD, f"{count}: {rounds} rounds, both ways, two parities"))
     return found
 
 
@@ -227,10 +229,12 @@ def _hbm(program: p.Program) -> list[Line]:
     """Tapes are read as they lie; arrays are padded as XLA lays them out. New states have room until they are moved."""
     found = []
     for ring in program.rings:
-        rows = sum(times * made.tiling.rows for made, times in _through(program, ring))
+        rows = tape_rows(program, ring)
         found.append(Line(f"tape of {ring}", rows * ROW_BYTES, f"{rows} rows x {ROW_BYTES} B"))
     for array in program.arrays.values():
-        found.append(Line(array.name, padded_bytes(array.shape, array.dtype), f"{array.dtype} {list(array.shape)}"))
+        found.append(
+            Line(array.name.label, padded_bytes(array.shape, array.dtype), f"{array.dtype} {list(array.shape)}")
+        )
     for array in program.outputs.values():
         size = padded_bytes(array.shape, array.dtype)
         found.append(Line(f"output {array.name}", size, f"{array.dtype} {list(array.shape)}"))

@@ -11,6 +11,7 @@ from ...diagnostics import MksError
 from ...schedule.blocks import STEP
 from ...schedule.ir import Pass, Prefetch, Schedule
 from ...schedule.shares import Shares
+from .. import ir as p
 from ..layout.tiling import ROW_BYTES
 from ..lower.lower import lower
 from .memory import Bill, bill, mib
@@ -103,8 +104,8 @@ def _least_slots(shares: Shares, of: Pass) -> dict[str, int]:
     except MksError:
         return least
     for made in products:
-        if made.ring in least:
-            least[made.ring] = max([least[made.ring], *(len(run.rows) for run in made.tiling.runs)])
+        if isinstance(made.ring, p.StreamRef):
+            least[made.ring.name] = max([least[made.ring.name], *(len(run.rows) for run in made.tiling.runs)])
     return least
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
+
+from attrs import evolve
 
 from ...records import frozen
 from ...targets.targets import BYTES
 from .. import ir as p
 from ..ir.walk import walk
-from ..layout.tiling import ROW_BYTES
+from ..layout.tiling import ROW_BYTES, WIDTH
 from .routing_stats import alone, distinct, largest_group
 
 
@@ -24,7 +27,7 @@ class Moved:
 class Tape:
     """All that passes through a ring in a step; `own` are the weights' bytes, without padding."""
 
-    ring: str
+    ring: p.RingRef
     transfers: int
     bytes: int
     own: int
@@ -35,7 +38,7 @@ class Tape:
         return self.bytes - self.own
 
 
-def tapes(program: p.Program) -> dict[str, Tape]:
+def tapes(program: p.Program) -> dict[p.RingRef, Tape]:
     """Each ring's tape."""
     found = {}
     for ring in program.rings:
@@ -43,7 +46,7 @@ def tapes(program: p.Program) -> dict[str, Tape]:
         found[ring] = Tape(
             ring,
             sum(len(product.tiling.transfers) for product in made),
-            sum(product.tiling.rows for product in made) * ROW_BYTES,
+            tape_rows(program, ring) * ROW_BYTES,
             sum(own_bytes(program, product) for product in made),
         )
     return found
@@ -55,7 +58,7 @@ def own_bytes(program: p.Program, product: p.Product) -> int:
     shapes = [program.shares.weight_shape(weights[name]) for name in product.weights]
     if product.piece:
         # Of each head's rows the values' are one piece, the keys' the other.
-        values = program.products[f"{product.name.rpartition(' ')[0]} expand"].widths[0]
+        values = program.products[evolve(product.name, piece="expand")].widths[0]
         heads = sum(run.count * run.blocks for run in product.tiling.runs)
         rows = values if product.piece == "expand" else shapes[0][0] // heads - values
         shapes = [(heads * rows, shapes[0][1])]
@@ -113,7 +116,7 @@ def kept_after(program: p.Program) -> int:
     return program.rows if program.consecutive else 1
 
 
-def kept(arrays: dict[str, p.Array], kind: str) -> int:
+def kept(arrays: Mapping[p.ArrayRef, p.Array], kind: str) -> int:
     """Bytes of all arrays of a kind."""
     return sum(array_bytes(array) for array in arrays.values() if array.kind == kind)
 
@@ -126,20 +129,33 @@ def array_bytes(array: p.Array) -> int:
 def _unused(program: p.Program, cache: p.Array) -> int:
     """Bytes of a cache's entries beyond their own width: they lie in whole lanes."""
     room = cache.shape[-1]
+    assert isinstance(cache.name, p.CacheRef)
     return array_bytes(cache) // room * (room - _entry_width(program, cache.name))
 
 
-def _entry_width(program: p.Program, cache: str) -> int:
+def _entry_width(program: p.Program, cache: p.CacheRef) -> int:
     for ring in program.caches.values():
         if ring.expanded is not None and cache in ring.caches:
             return (ring.expanded.key, ring.expanded.value)[ring.caches.index(cache)]
-    return program.shares.shape(program.instance.model.states[cache].type.shape)[-1]
+    assert isinstance(cache, p.ModelCacheRef)
+    return program.shares.shape(program.instance.model.states[cache.state].type.shape)[-1]
 
 
-def read_arrays(program: p.Program) -> frozenset[str]:
+def operands(program: p.Program) -> tuple[p.Array, ...]:
+    """What a core reads of a checkpoint: tapes, int32 `[rows, 512]`, then small weights, tables and experts."""
+    tapes = (p.Array(p.TapeRef(ring), (tape_rows(program, ring), WIDTH), "int32", "tape") for ring in program.rings)
+    return (*tapes, *(a for a in program.arrays.values() if a.kind in ("vectors", "table", "bank")))
+
+
+def tape_rows(program: p.Program, ring: p.RingRef) -> int:
+    """A tape's length."""
+    return sum(program.products[name].tiling.rows for name, _ in program.transfers(ring))
+
+
+def read_arrays(program: p.Program) -> frozenset[p.ArrayRef]:
     """The arrays in HBM that a step reads, by name; latents of which expanded keys were made are not among them."""
     ops = [at.op for at in walk(program)]
-    found = {program.copies[op.copy].array for op in ops if isinstance(op, p.CopyStart)}
+    found: set[p.ArrayRef] = {program.copies[op.copy].array for op in ops if isinstance(op, p.CopyStart)}
     found |= {op.table for op in ops if isinstance(op, p.Lookup)}
     found |= {bank.array for bank in program.banks.values()}
     return frozenset(found | {name for ring in program.caches.values() for name in ring.caches})

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...model.facts import STEP
+from ...model.ir import Ref
 from ...records import frozen
 from ...source import Span
 from .. import ir as p
@@ -19,13 +20,13 @@ type SpanRule = Callable[[Any, str, p.Program], Span | None]
 
 @frozen
 class OpLabel:
-    """`subject` is the name of what an op is about, if it has one; `span` where the text says it, or none."""
+    """`subject` is what an op is about, if there is such a thing; `span` where the text says it, or none."""
 
-    subject: Callable[[Any], str]
+    subject: Callable[[Any], Ref | None]
     span: SpanRule
 
 
-def subject(op: p.Op) -> str:
+def subject(op: p.Op) -> Ref | None:
     """The buffer, product, copy, ring or collective that an op is about; nothing for one that is about all."""
     return LABELS[type(op)].subject(op)
 
@@ -95,8 +96,8 @@ def _output(op: Any, place: str, program: p.Program) -> Span | None:
     return program.buffers[op.buffer].span
 
 
-def _nothing(op: Any) -> str:
-    return ""
+def _nothing(op: Any) -> Ref | None:
+    return None
 
 
 LABELS: dict[type, OpLabel] = {

@@ -7,6 +7,8 @@ from attrs import field
 from ...model import ir as m
 from ...records import frozen
 from ...source import Span
+from .array_refs import ArrayRef, EntryRef, TableRef
+from .refs import BufferRef, CacheRingRef, CollectiveRef, ExpertPoolRef, ModelBufferRef, ProductRef, RingRef, ValueRef
 
 
 @frozen
@@ -18,7 +20,7 @@ class Barrier:
 class Start:
     """The next `count` transfers of a ring's tape set out, each into the slot after the last."""
 
-    ring: str
+    ring: RingRef
     count: int
 
 
@@ -26,7 +28,7 @@ class Start:
 class Wait:
     """The ring's next transfers, of so many tape rows each, have arrived."""
 
-    ring: str
+    ring: RingRef
     rows: tuple[int, ...]
 
 
@@ -34,7 +36,7 @@ class Wait:
 class Dot:
     """The operand times the tiles that just arrived, into the result; `run` counts the tiling's runs."""
 
-    product: str
+    product: ProductRef
     run: int
 
 
@@ -42,7 +44,7 @@ class Dot:
 class CopyStart:
     """The copy for the next layer (`ahead`) or this one sets out; nothing where that layer does not run its part."""
 
-    copy: str
+    copy: ArrayRef
     ahead: bool
 
 
@@ -50,21 +52,21 @@ class CopyStart:
 class CopyWait:
     """It has arrived."""
 
-    copy: str
+    copy: ArrayRef
 
 
 @frozen
 class StoreStart:
     """This layer's entry of a state's copy sets out to HBM."""
 
-    copy: str
+    copy: ArrayRef
 
 
 @frozen
 class StoreWait:
     """What an earlier layer saved from the slot that is loaded next has left it; with `all_` every slot."""
 
-    copy: str
+    copy: ArrayRef
     ahead: bool
     all_: bool = False
 
@@ -73,9 +75,9 @@ class StoreWait:
 class Lookup:
     """Each row's entry of a table in HBM comes into a buffer; one core's share has `share` entries."""
 
-    table: str
+    table: TableRef
     index: m.Node
-    buffer: str
+    buffer: BufferRef
     share: int | None
 
 
@@ -83,7 +85,7 @@ class Lookup:
 class Compute:
     """`node` is evaluated and rounded into buffers; with a false guard they stay as they were."""
 
-    outputs: tuple[str, ...]
+    outputs: tuple[BufferRef, ...]
     node: m.Node
     guard: m.Static | None
     span: Span = field(repr=False, eq=False)
@@ -93,21 +95,21 @@ class Compute:
 class Send:
     """An exchange's first messages set out."""
 
-    exchange: str
+    exchange: CollectiveRef
 
 
 @frozen
 class Receive:
     """An exchange is complete."""
 
-    exchange: str
+    exchange: CollectiveRef
 
 
 @frozen
 class StartTiles:
     """The first tiles of a layer's caches set out, as many as there are slots."""
 
-    ring: str
+    ring: CacheRingRef
 
 
 @frozen
@@ -119,11 +121,11 @@ class Attend:
     is their softmaxes over this core's positions, `[rows, heads, n + 128]`, which an exchange merges.
     """
 
-    ring: str
+    ring: CacheRingRef
     call: m.Call
-    queries: tuple[str, ...]
-    entries: tuple[str, ...]
-    result: str
+    queries: tuple[BufferRef, ...]
+    entries: tuple[EntryRef, ...]
+    result: BufferRef
 
 
 @frozen
@@ -134,20 +136,20 @@ class AttendBlock:
     earlier phase gave the caches, `[layers, rows, heads, width]`, each layer's: no tile has it yet.
     """
 
-    ring: str
+    ring: CacheRingRef
     call: m.Call
-    queries: tuple[str, ...]
-    entries: tuple[str, ...]
-    earlier: tuple[str, ...]
-    result: str
+    queries: tuple[BufferRef, ...]
+    entries: tuple[BufferRef, ...]
+    earlier: tuple[EntryRef, ...]
+    result: BufferRef
 
 
 @frozen
 class RopeTables:
     """What rotary embeddings of `channels` channels turn by at the rows' positions, once a step."""
 
-    cos: str
-    sin: str
+    cos: BufferRef
+    sin: BufferRef
     channels: int
     call: m.Call
 
@@ -156,7 +158,7 @@ class RopeTables:
 class Put:
     """`node` into an element of a buffer that lasts through the layers, `[elements, rows, n]`; guarded."""
 
-    buffer: str
+    buffer: ModelBufferRef
     index: m.Static
     node: m.Node
     guard: m.Static | None
@@ -167,7 +169,7 @@ class Put:
 class Keep:
     """`node` into the layer's element of a buffer that lasts to the end, `[layers, rows, …]`: a cache's entries."""
 
-    buffer: str
+    buffer: EntryRef
     node: m.Node
     span: Span = field(repr=False, eq=False)
 
@@ -179,17 +181,17 @@ class Route:
     `scores` is a buffer `[rows, experts]`, `weights` another.
     """
 
-    scores: str
+    scores: BufferRef
     call: m.Call
-    weights: str
-    bank: str
+    weights: ValueRef
+    bank: ExpertPoolRef
 
 
 @frozen
 class Fetch:
     """Of the chosen experts, those of the numbers `first .. stop` set out, each into the slot of its number."""
 
-    bank: str
+    bank: ExpertPoolRef
     first: int
     stop: int
 
@@ -198,47 +200,47 @@ class Fetch:
 class ExpertDot:
     """One of an expert's products, with the matrix that lies in the slot at hand."""
 
-    bank: str
+    bank: ExpertPoolRef
     product: int
-    operand: str
-    result: str
+    operand: BufferRef
+    result: BufferRef
 
 
 @frozen
 class Experts:
     """For each chosen expert: wait for it, evaluate `body`, add `value` by the rows' weights, fetch the next."""
 
-    bank: str
+    bank: ExpertPoolRef
     body: tuple[Op, ...]
-    value: str
-    result: str
+    value: BufferRef
+    result: BufferRef
 
 
 @frozen
 class Emit:
     """A buffer leaves for an output in HBM."""
 
-    buffer: str
-    output: str
+    buffer: BufferRef
+    output: ArrayRef
 
 
 @frozen
 class Argmax:
     """The ids with the largest logits, the lowest on ties; `share` of them lie on one core."""
 
-    logits: str
+    logits: ValueRef
     share: int
-    exchange: str | None
+    exchange: CollectiveRef | None
 
 
 @frozen
 class ArgmaxValue:
     """The ids of the largest numbers in a buffer, the lowest on ties, into another; `call` is the definition's."""
 
-    value: str
+    value: BufferRef
     call: m.Call
-    exchange: str | None
-    result: str
+    exchange: CollectiveRef | None
+    result: BufferRef
 
 
 @frozen
@@ -261,7 +263,7 @@ class RowLoop:
     place: str
     start: int
     stop: int
-    carried: tuple[tuple[str, str], ...]
+    carried: tuple[tuple[ValueRef, ValueRef], ...]
     body: tuple[Op, ...]
 
 

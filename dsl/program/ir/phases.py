@@ -10,6 +10,7 @@ from ...model.facts import STEP
 from ...model.instance import Instance
 from ...records import frozen
 from .ops import Dot, LayerLoop, Op, Repeat, RowLoop
+from .refs import ProductRef
 
 
 @frozen(repr=False, slots=False)
@@ -63,7 +64,7 @@ class Phase:
         return Counter(part for parts in self.layer_parts.values() for part in parts)
 
     @cached_property
-    def early(self) -> frozenset[str]:
+    def early(self) -> frozenset[ProductRef]:
         """The products of the step itself that are multiplied before its layers: the tapes begin with them."""
         return frozenset(_multiplied(self.around[0])) if self.loop is not None else frozenset()
 
@@ -82,8 +83,8 @@ class Phase:
         return carried(self.step)
 
 
-def _multiplied(ops: tuple[Op, ...]) -> list[str]:
-    found: list[str] = []
+def _multiplied(ops: tuple[Op, ...]) -> list[ProductRef]:
+    found: list[ProductRef] = []
     for op in ops:
         if isinstance(op, Repeat | RowLoop):
             found += _multiplied(op.body)

@@ -14,9 +14,11 @@ from ...model.instance import Instance
 from ...records import frozen
 from ...schedule.ir import Pass, Schedule
 from ...schedule.shares import Shares
+from .array_refs import ArrayRef
 from .ops import LayerSwitch, RopeTables
 from .phases import Phase
-from .resources import Array, Buffer, CacheRing, Collective, Copy, ExpertPool, Product, Ring, View
+from .refs import BufferRef, CacheRingRef, CollectiveRef, ExpertPoolRef, MatmulRef, ProductRef, RingRef, SmallWeightRef
+from .resources import Array, Buffer, CacheRing, Collective, Copy, ExpertPool, Product, Ring, View, ref_of
 
 
 def several_steps(program: Program) -> Diagnostic:
@@ -26,9 +28,9 @@ def several_steps(program: Program) -> Diagnostic:
                       Label(program.instance.model.span))  # fmt: skip
 
 
-def weight_key(place: str, weight: m.Weight) -> str:
-    """By what name a place's view of a small weight is known: its own, in the part or decode step whose it is."""
-    return weight.name if (weight.part or STEP) == place else f"{place}/{weight.name}"
+def weight_key(place: str, weight: m.Weight) -> SmallWeightRef:
+    """What a place's view of a small weight is called: by its name alone in the part or decode step whose it is."""
+    return SmallWeightRef(weight.name, "" if (weight.part or STEP) == place else place)
 
 
 def _is_small(value: float) -> bool:
@@ -48,18 +50,18 @@ class Program:
     shares: Shares
     of: Pass
     phases: tuple[Phase, ...]
-    buffers: dict[str, Buffer]
-    views: dict[str, View]
-    rings: dict[str, Ring]
-    products: dict[str, Product]
-    copies: dict[str, Copy]
-    caches: dict[str, CacheRing]
-    banks: dict[str, ExpertPool]
-    exchanges: dict[str, Collective]
+    buffers: dict[BufferRef, Buffer]
+    views: dict[m.Ref, View]
+    rings: dict[RingRef, Ring]
+    products: dict[ProductRef, Product]
+    copies: dict[ArrayRef, Copy]
+    caches: dict[CacheRingRef, CacheRing]
+    banks: dict[ExpertPoolRef, ExpertPool]
+    exchanges: dict[CollectiveRef, Collective]
     turns: dict[str, RopeTables]
     scalars: dict[m.Static, tuple[float, ...]]
-    arrays: dict[str, Array]
-    outputs: dict[str, Array]
+    arrays: dict[ArrayRef, Array]
+    outputs: dict[ArrayRef, Array]
 
     @property
     def whole_scalars(self) -> tuple[m.Static, ...]:
@@ -106,22 +108,24 @@ class Program:
         """Whether what belongs to a place is there once a call: to a step, or to none."""
         return place in (None, "", *(phase.place for phase in self.phases))
 
-    def name_at(self, place: str, name: str) -> str | None:
-        """The value that a name means in a place: its own, its loop's part's, or its step's; `None` if there is none.
+    def ref_of(self, node: m.Node, place: str) -> m.Ref | None:
+        """What a name in an expression of a place, or a read there, stands for: its own, its loop's part's, its step's.
 
-        It is known by the place's name and its own, and a decode step's by its own alone.
+        `None` if there is no such value.
         """
-        for owner in dict.fromkeys((place, self.home(place), self.phase_of(place).step.name)):
-            if (full := f"{owner}.{name}") in self.views:
-                return full
-        return name if name in self.views else None
+        return ref_of(node, (place, self.home(place), self.phase_of(place).step.name), self.views)
 
-    def weight_at(self, place: str, weight: str) -> str:
-        """By what name a place's view of one of its small weights is known."""
+    def product_at(self, place: str, weight: str) -> MatmulRef | None:
+        """Where a place looks for its product with a weight: its own, its loop's part's or its step's."""
+        owners = (place, self.home(place), self.phase_of(place).step.name, "")
+        return next((ref for owner in owners if (ref := MatmulRef(weight, owner)) in self.views), None)
+
+    def weight_at(self, place: str, weight: str) -> SmallWeightRef:
+        """What a place's view of one of its small weights is called."""
         return weight_key(self.home(place), self.instance.model.weights[weight])
 
     @cached_property
-    def weight_keys(self) -> dict[str, tuple[str, m.Weight]]:
+    def weight_keys(self) -> dict[SmallWeightRef, tuple[str, m.Weight]]:
         """Each place's weights by the names that their views there would have."""
         weights = self.instance.model.weights.values()
         return {weight_key(place, weight): (place, weight) for place in self.places for weight in weights}
@@ -159,9 +163,9 @@ class Program:
         """Whether there is nothing to choose: one part, which every layer runs."""
         return len(choice.bodies) == 1 and self.always(choice)
 
-    def transfers(self, ring: str) -> list[tuple[str, int | None]]:
+    def transfers(self, ring: RingRef) -> list[tuple[ProductRef, int | None]]:
         """The products whose matrices pass through a ring, with their layers, in the order of use."""
-        found: list[tuple[str, int | None]] = []
+        found: list[tuple[ProductRef, int | None]] = []
         for phase in self.phases:
             by_place = {place: self.taken(ring, place) for place in (*phase.layers, phase.place)}
             early = [name for name in by_place[phase.place] if name in phase.early]
@@ -171,10 +175,10 @@ class Program:
             found += [(name, None) for name in by_place[phase.place] if name not in phase.early]
         return found
 
-    def taken(self, ring: str, place: str) -> list[str]:
+    def taken(self, ring: RingRef, place: str) -> list[ProductRef]:
         """The products that one run of a part or step takes from a ring, those of its loops over rows as often."""
-        found: list[str] = []
-        again: list[str] = []
+        found: list[ProductRef] = []
+        again: list[ProductRef] = []
         loop = place
         for product in self.products.values():
             if product.ring != ring or self.home(product.place) != place:

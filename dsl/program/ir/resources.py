@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from attrs import field
 
 from ...collectives.collective import CollectiveKind, Wire
+from ...model import ir as m
 from ...records import frozen
 from ...source import Span
 from ..layout.expert_layout import ExpertLayout
 from ..layout.tiling import Tiling
+from .array_refs import ArrayRef, CacheRef, ExpertArrayRef, ModelCacheRef
+from .refs import BufferRef, CacheRingRef, CollectiveRef, ExpertPoolRef, ProductRef, RingRef, ValueRef
 
 
 @frozen
 class Buffer:
     """Room in a core's fast memory. `place` is the part or step whose values it holds, `""` through the whole call."""
 
-    name: str
+    name: BufferRef
     shape: tuple[int, ...]
     dtype: str
     place: str
@@ -29,7 +34,7 @@ class View:
     A `transposed` matrix lies line by line of its last axis, each line from whole lanes on.
     """
 
-    buffer: str
+    buffer: BufferRef
     start: int
     shape: tuple[int, ...]
     transposed: bool = False
@@ -42,7 +47,7 @@ class Ring:
     A ring that is `ahead` is filled before the first use and kept full; the others start a transfer at its use.
     """
 
-    name: str
+    name: RingRef
     slots: int
     rows: int
     ahead: bool
@@ -57,15 +62,15 @@ class Product:
     it is one product for each head, with that piece of the weight, and both begin with an axis of heads.
     """
 
-    name: str
+    name: ProductRef
     place: str
     weights: tuple[str, ...]
     widths: tuple[int, ...]
     dtype: str
     tiling: Tiling
-    ring: str
-    operand: str
-    result: str
+    ring: RingRef
+    operand: BufferRef
+    result: BufferRef
     span: Span = field(repr=False, eq=False)
     piece: str = ""
 
@@ -74,10 +79,10 @@ class Product:
 class Copy:
     """An array in HBM, one entry for each layer that runs `part`, and the buffer that holds `slots` of its entries."""
 
-    name: str
+    name: ArrayRef
     part: str | None
-    array: str
-    buffer: str
+    array: ArrayRef
+    buffer: BufferRef
     slots: int
 
 
@@ -88,8 +93,8 @@ class Expanded:
     A key is `key` channels wide, the common ones last, and a value `value`.
     """
 
-    latent: str
-    common: str
+    latent: ModelCacheRef
+    common: ModelCacheRef
     weight: str
     key: int
     value: int
@@ -104,10 +109,10 @@ class CacheRing:
     `window`, which ends before the first of the rows, the positions lie in turn in as many as there are.
     """
 
-    name: str
+    name: CacheRingRef
     part: str
-    caches: tuple[str, ...]
-    buffers: tuple[str, ...]
+    caches: tuple[CacheRef, ...]
+    buffers: tuple[BufferRef, ...]
     tile: int
     slots: int
     positions: int
@@ -128,7 +133,7 @@ class Piece:
     What is gathered comes side by side; or head by head into a buffer `[rows, heads of all, n]`.
     """
 
-    result: str
+    result: BufferRef
     start: int
     width: int
 
@@ -144,17 +149,17 @@ class Collective:
     core's heads.
     """
 
-    name: str
+    name: CollectiveRef
     kind: CollectiveKind
     wire: Wire
     axes: tuple[str, ...]
-    value: str
-    result: str
+    value: BufferRef
+    result: BufferRef | None
     first: int
     width: int
     span: Span = field(repr=False, eq=False)
     pieces: tuple[Piece, ...] = ()
-    beside: str = ""
+    beside: BufferRef | None = None
 
 
 @frozen
@@ -166,13 +171,13 @@ class ExpertPool:
     mesh.
     """
 
-    name: str
+    name: ExpertPoolRef
     part: str
-    array: str
+    array: ExpertArrayRef
     slots: int
     products: tuple[tuple[str, ...], ...]
     layout: ExpertLayout
-    routes: str
+    routes: BufferRef
     count: int
     top: int
     most: int
@@ -187,8 +192,16 @@ class Array:
     `latents` are caches of which a step writes an entry and reads none: what is kept expanded was made of them.
     """
 
-    name: str
+    name: ArrayRef
     shape: tuple[int, ...]
     dtype: str
     kind: str
     part: str | None = None
+
+
+def ref_of(node: m.Node, owners: tuple[str, ...], views: Mapping[m.Ref, View]) -> m.Ref | None:
+    """What a name in an expression, or a read, stands for: the value of the first of `owners` that has one."""
+    if isinstance(node, m.Local):
+        found = (ValueRef(owner, node.name) for owner in dict.fromkeys((*owners, "")))
+        return next((ref for ref in found if ref in views), None)
+    return node.ref if isinstance(node, m.Read) else None

@@ -5,10 +5,11 @@ The Pallas backend allocates buffers of exactly these shapes, so a bill that lis
 
 from __future__ import annotations
 
-from ...collectives.collective import BufferNeed, CollectivePlan, Exchanged
+from ...collectives.collective import BufferNeed, CollectivePlan, Exchanged, Wire
 from ...model import ir as m
 from ...model.expressions import walk
 from ...model.ir import Node
+from ...records import frozen
 from ...schedule.shares import Shares
 from .. import ir as p
 from ..layout.tiling import ROW_BYTES
@@ -21,12 +22,33 @@ def ring_bytes(ring: p.Ring) -> int:
     return ring.slots * ring.rows * ROW_BYTES
 
 
-def exchange_set(program: p.Program, exchange: p.Collective) -> str:
+@frozen(cache_hash=True)
+class ExchangeSet(m.Ref):
+    """The buffers that collectives of one shape share; `more`: something goes beside the columns.
+
+    `rows` are those of the value, where they are not the call's.
+    """
+
+    kind: str
+    wire: Wire
+    width: int
+    more: bool
+    axes: tuple[str, ...]
+    rows: int | None
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        width = f"{self.width}{' and more' if self.more else ''}"
+        those = "" if self.rows is None else f" of {self.rows} rows"
+        return f"{self.kind} {self.wire} {width}{those} over {' '.join(self.axes)}"
+
+
+def exchange_set(program: p.Program, exchange: p.Collective) -> ExchangeSet:
     """Exchanges of one shape share a set of buffers, whose parity alternates."""
-    width = f"{exchange.width}{' and more' if exchange.beside else ''}"
-    rows = exchange_rows(program, exchange)
-    those = "" if rows == program.rows else f" of {rows} rows"
-    return f"{exchange.kind.name} {exchange.wire} {width}{those} over {' '.join(exchange.axes)}"
+    more, rows = exchange.beside is not None, exchange_rows(program, exchange)
+    others = None if rows == program.rows else rows
+    return ExchangeSet(exchange.kind.name, exchange.wire, exchange.width, more, exchange.axes, others)
 
 
 def exchange_rows(program: p.Program, exchange: p.Collective) -> int:
@@ -38,7 +60,7 @@ def exchange_rows(program: p.Program, exchange: p.Collective) -> int:
 def collective(program: p.Program, exchange: p.Collective) -> CollectivePlan:
     """Its buffers and phases."""
     cores = program.schedule.ways(exchange.axes)
-    beside = program.buffers[exchange.beside].shape[-1] if exchange.beside else 0
+    beside = program.buffers[exchange.beside].shape[-1] if exchange.beside is not None else 0
     given = Exchanged(cores, exchange_rows(program, exchange), exchange.width + beside, exchange.wire, beside)
     return exchange.kind.plan(given)
 

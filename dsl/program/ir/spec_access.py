@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from ...model.ir import Ref
+
 
 class Wrong(Exception):
     """What the definition does not say, or no op can do."""
@@ -41,14 +43,14 @@ class Access(NamedTuple):
 
     how: How
     where: Where
-    name: str
+    name: Ref
     shape: Extents | None = None
     dtype: str | None = None
 
 
-def reads(name: str, shape: Extents | None = None, dtype: str | None = None) -> Access:
+def reads(name: Ref, shape: Extents | None = None, dtype: str | None = None) -> Access:
     return Access(How.READ, Where.BUFFER, name, shape, dtype)
 
 
-def writes(name: str, shape: Extents | None = None, dtype: str | None = None) -> Access:
+def writes(name: Ref, shape: Extents | None = None, dtype: str | None = None) -> Access:
     return Access(How.WRITE, Where.BUFFER, name, shape, dtype)

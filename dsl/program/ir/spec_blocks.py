@@ -32,7 +32,7 @@ def row_loop(op: p.RowLoop, place: str, program: p.Program) -> Iterator[Access]:
 
 def lookup(op: p.Lookup, place: str, program: p.Program) -> Iterator[Access]:
     yield from expression(op.index, place, program)
-    table = program.instance.model.weights[op.table.removeprefix("table ")]
+    table = program.instance.model.weights[op.table.weight]
     rows, width = program.shares.weight_shape(table)
     words = -(-width // (256 if program.instance.dtype(table.type) == "bf16" else 128)) * 128
     if op.share not in (None, rows):
@@ -51,7 +51,7 @@ def attend_block(op: p.AttendBlock, place: str, program: p.Program) -> Iterator[
     each = zip(op.entries, op.earlier, tiles(ring, program), strict=True)
     for own, earlier, (name, buffer, _, slots, dtype) in each:
         kept = program.outputs[earlier]
-        if earlier != f"entry {name}" or kept.part is None:
+        if earlier != p.EntryRef(name) or kept.part is None:
             raise Wrong(f"`{earlier}` are no entries of `{name}`")
         if program.layers_of(kept.part) != program.layers_of(place):
             raise Wrong(f"`{kept.part}`, which gives `{name}` its entries, runs in other layers than `{place}`")

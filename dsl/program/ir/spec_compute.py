@@ -54,7 +54,7 @@ def _elements(index: m.Static, guard: m.Static | None, place: str, program: p.Pr
 
 def put(op: p.Put, place: str, program: p.Program) -> Iterator[Access]:
     yield from (each for each in expression(op.node, place, program) if each.name != op.buffer)
-    state = program.instance.model.states[op.buffer]
+    state = program.instance.model.states[op.buffer.state]
     written, (count, *shape) = _elements(op.index, op.guard, place, program), program.shares.shape(state.type.shape)
     if written.stop > count:
         raise Wrong(f"`{place}` writes the elements {written.start} .. {written.stop} of {count} of `{op.buffer}`")
@@ -65,11 +65,11 @@ def send(op: p.Send, place: str, program: p.Program) -> Iterator[Access]:
     made = program.exchanges[op.exchange]
     rows, ways = program.rows_at(place), program.schedule.ways(made.axes)
     if made.kind.operation is Operation.SOFTMAX_MERGE:
-        heads, width = program.buffers[made.result].shape[1:]
+        heads, width = program.buffers[_result(made)].shape[1:]
         yield reads(made.value, (rows, ways * heads, width + LANES), "f32")
     else:
         yield reads(made.value, (rows, range(made.first, made.first + made.width)), "f32")
-    if made.beside:
+    if made.beside is not None:
         yield reads(made.beside, (rows, LANES), "f32")
 
 
@@ -79,14 +79,14 @@ def receive(op: p.Receive, place: str, program: p.Program) -> Iterator[Access]:
 
 
 def _sum(made: p.Collective, rows: int, program: p.Program) -> Iterator[Access]:
-    yield writes(made.result, (rows, made.width), "f32")
+    yield writes(_result(made), (rows, made.width), "f32")
 
 
 def _columns(made: p.Collective, rows: int, program: p.Program) -> Iterator[Access]:
     for piece in made.pieces:
         yield writes(piece.result, (rows, piece.width), "f32")
     if not made.pieces:
-        yield writes(made.result, (rows, program.shares.scattered(made.width)), "f32")
+        yield writes(_result(made), (rows, program.shares.scattered(made.width)), "f32")
 
 
 def _gather(made: p.Collective, rows: int, program: p.Program) -> Iterator[Access]:
@@ -104,7 +104,7 @@ def _merge(made: p.Collective, rows: int, program: p.Program) -> Iterator[Access
     heads, width = program.buffers[made.value].shape[1:]
     if heads % ways or made.width != heads // ways * width:
         raise Wrong(f"`{made.name}` sends {made.width} columns of {heads} heads to {ways} cores")
-    yield writes(made.result, (rows, heads // ways, width - LANES), "f32")
+    yield writes(_result(made), (rows, heads // ways, width - LANES), "f32")
 
 
 # What arrives, by what a collective does; `argmax` is a part of `Argmax`.
@@ -114,6 +114,12 @@ _RECEIVED: dict[Operation, Callable[[p.Collective, int, p.Program], Iterator[Acc
     Operation.GATHER: _gather,
     Operation.SOFTMAX_MERGE: _merge,
 }
+
+
+def _result(made: p.Collective) -> p.BufferRef:
+    if made.result is None:
+        raise Wrong(f"`{made.name}` has no result")
+    return made.result
 
 
 def _gathered(held: p.Buffer, width: int, rows: int, ways: int) -> Extents:
@@ -161,7 +167,7 @@ def route(op: p.Route, place: str, program: p.Program) -> Iterator[Access]:
     if bank.top != top:
         raise Wrong(f"`{bank.name}` has room for {bank.top} experts a row; {top} are chosen")
     scores = op.call.args[0]
-    if not isinstance(scores, m.Local) or scores.name != op.scores:
+    if not isinstance(scores, m.Read) or scores.ref != op.scores:
         raise Wrong(f"`{op.scores}` are no operand of the op's own `route`")
     rows = program.rows_at(place)
     yield reads(op.scores, (rows, experts), "f32")
@@ -188,7 +194,7 @@ def experts(op: p.Experts, place: str, program: p.Program) -> Iterator[Access]:
 
 def greedy(op: p.Argmax, place: str, program: p.Program) -> Iterator[Access]:
     phase = program.phase_of(place)
-    axis = phase.step.types[op.logits].shape[0]
+    axis = phase.step.types[op.logits.name].shape[0]
     share = program.shares.length(axis)
     cut = share != program.instance.length(axis)
     if op.share != share or (cut and op.exchange is None):
@@ -201,48 +207,49 @@ def greedy(op: p.Argmax, place: str, program: p.Program) -> Iterator[Access]:
 
 def expression(node: m.Node, place: str, program: p.Program) -> Iterator[Access]:
     """What an expression reads, and the states that it updates in place, each once."""
-    found: dict[tuple[str, How], None] = {}
+    found: dict[tuple[m.Ref, How], None] = {}
     pending: list[tuple[m.Node, frozenset[str]]] = [(node, frozenset())]
     while pending:
         each, bound = pending.pop()
-        name: str | None = None
+        ref: m.Ref | None = None
         match each:
             case m.Let():
                 pending += [(value, bound) for _, value in each.bindings]
                 pending.append((each.body, bound.union(name for name, _ in each.bindings)))
                 continue
-            case m.Local():
-                name = None if each.name in bound else program.name_at(place, each.name)
+            case m.Local() | m.Read():
+                own = isinstance(each, m.Local) and each.name in bound
+                ref = None if own else program.ref_of(each, place)
             case m.WeightRef():
-                name = program.weight_at(place, each.name)
-            case m.StateRef() if each.name in program.buffers:
-                found[each.name, How.READ] = None
+                ref = program.weight_at(place, each.name)
+            case m.StateRef() if (bank := p.ModelBufferRef(each.name)) in program.buffers:
+                found[bank, How.READ] = None
             case m.Call():
                 for state, changed in _states(each, program):
                     found[state, How.UPDATE if changed else How.READ] = None
                 if each.op == "rope":
                     found |= {(turn, How.READ): None for turn in _turned(each, place, program)}
-        if name is not None and name in program.views:
-            found[program.views[name].buffer, How.READ] = None
+        if ref is not None and ref in program.views:
+            found[program.views[ref].buffer, How.READ] = None
         pending += [(child, bound) for child in children(each)]
     for buffer, how in found:
         yield Access(how, Where.BUFFER, buffer)
 
 
-def _turned(call: m.Call, place: str, program: p.Program) -> tuple[str, ...]:
+def _turned(call: m.Call, place: str, program: p.Program) -> tuple[p.BufferRef, ...]:
     """Where the rows' turns lie."""
     channels = program.shares.length(call.args[0].type.shape[-1])
     found = program.turns.get(p.rope_key(call, channels, program.instance, program.phase_of(place).step.name))
     return () if found is None else (found.cos, found.sin)
 
 
-def _states(call: m.Call, program: p.Program) -> list[tuple[str, bool]]:
+def _states(call: m.Call, program: p.Program) -> list[tuple[p.StateRef, bool]]:
     """The buffers of states among a call's operands, and whether it changes them in place."""
     if not any(isinstance(arg, m.StateRef) for arg in call.args):
         return []
     op = registry.find(call.op)
     parameters = op.parameters if op is not None else ()
     updated = op.updates if op is not None else ()
-    named = [(f"state {arg.name}", parameter in updated)
+    named = [(p.StateRef(arg.name), parameter in updated)
              for parameter, arg in zip(parameters, call.args, strict=False) if isinstance(arg, m.StateRef)]  # fmt: skip
     return [(name, changed) for name, changed in named if name in program.buffers]

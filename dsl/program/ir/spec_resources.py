@@ -20,7 +20,7 @@ from .. import ir as p
 from ..layout.expert_layout import expert_layout
 from ..layout.tiling import Tiling, by_head, tiling
 from .spec_access import Wrong
-from .spec_arrays import ARRAYS, room_of
+from .spec_arrays import made_of, room_of
 from .spec_compute import width_of
 from .spec_transfers import cached
 
@@ -28,7 +28,7 @@ from .spec_transfers import cached
 class Claim(NamedTuple):
     """`name` has `found` where it must have `wanted`; `what` says of what."""
 
-    name: str
+    name: m.Ref | str
     what: str
     found: object
     wanted: object
@@ -50,17 +50,17 @@ def claims(program: p.Program) -> Iterator[Claim]:
                 yield Claim(str(name), "its name", thing.name, name)
 
 
-def _view(named: tuple[str, p.View], program: p.Program) -> Iterator[Claim]:
+def _view(named: tuple[m.Ref, p.View], program: p.Program) -> Iterator[Claim]:
     """Inside its buffer's rows; of a layer's weights, as packing lays them."""
     name, view = named
     held = program.buffers.get(view.buffer)
     if held is None:
         raise Wrong(f"`{name}` lies in `{view.buffer}`, which is no buffer")
-    known = program.weight_keys.get(name)
+    known = program.weight_keys.get(name) if isinstance(name, p.SmallWeightRef) else None
     if known is not None:
         place, weight = known
         shape = program.shares.weight_shape(weight)
-        yield Claim(name, "its buffer", view.buffer, f"vectors {place}")
+        yield Claim(name, "its buffer", view.buffer, p.SmallWeightsRef(place))
         yield Claim(name, "its shape", (view.shape, view.transposed), (shape, len(shape) == 2))
         columns, lanes = room_of(view), held.shape[-1]
     else:
@@ -76,13 +76,13 @@ def _view(named: tuple[str, p.View], program: p.Program) -> Iterator[Claim]:
     yield Claim(name, f"that it ends within {lanes} columns", 0 <= view.start <= columns <= lanes, True)
 
 
-def _results(program: p.Program) -> set[str]:
+def _results(program: p.Program) -> set[p.BufferRef]:
     """Results of products by head, which have heads first."""
     return {made.result for made in program.products.values() if made.piece}
 
 
 def _ring(ring: p.Ring, program: p.Program) -> Iterator[Claim]:
-    stream = next((stream for stream in program.schedule.streams if stream.name == ring.name), None)
+    stream = next((stream for stream in program.schedule.streams if p.StreamRef(stream.name) == ring.name), None)
     yield Claim(ring.name, "that it is filled ahead", ring.ahead, stream is not None)
     yield Claim(ring.name, "slots", ring.slots, max(ring.slots, 1) if stream is None else stream.slots)
     transfers = [rows for made in program.products.values() if made.ring == ring.name for rows in made.tiling.transfers]
@@ -157,14 +157,17 @@ def _cache(ring: p.CacheRing, program: p.Program) -> Iterator[Claim]:
         context = min(context, -(-seen // BLOCK) * BLOCK)
     whole = room_of_cores(context, schedule.ways(over)) if over else context
     yield Claim(ring.name, "positions", ring.positions, whole)
-    lasts = [program.instance.model.states[name].last for name in ring.caches if ring.expanded is None]
+    own = [name for name in ring.caches if isinstance(name, p.ModelCacheRef) and ring.expanded is None]
+    lasts = [program.instance.model.states[name.state].last for name in own]
     windows = {None if last is None else program.instance.number(last, layer)
                for last in lasts for layer in program.layers_of(ring.part)}  # fmt: skip
     yield Claim(ring.name, "positions that it sees", {ring.window}, windows or {None})
     yield Claim(ring.name, f"tiles in steps of {POSITIONS}", ring.tile > 0 and ring.tile % POSITIONS == 0, True)
     yield Claim(ring.name, "a buffer for each cache", len(set(ring.buffers)), len(ring.caches))
     kept = ring.expanded
-    kinds = dict.fromkeys(ring.caches, "cache") | dict.fromkeys((kept.latent, kept.common) if kept else (), "latents")
+    kinds: dict[p.CacheRef, str] = dict.fromkeys(ring.caches, "cache") | dict.fromkeys(
+        (kept.latent, kept.common) if kept else (), "latents"
+    )
     for name, kind in kinds.items():
         yield Claim(name, "its kind", program.arrays[name].kind, kind)
     for name, buffer in zip(ring.caches, ring.buffers, strict=True):
@@ -224,7 +227,7 @@ def _exchange(made: p.Collective, program: p.Program) -> Iterator[Claim]:
     if kind.operation is Operation.SOFTMAX_MERGE:
         yield Claim(made.name, "its first column", made.first, 0)
     if kind.operation is Operation.ARGMAX:
-        yield Claim(made.name, "its result", made.result, made.name)
+        yield Claim(made.name, "its result", made.result, None)
         yield Claim(made.name, "its axes", made.axes, schedule.over_all)
         yield Claim(made.name, "its columns", (made.first, made.width), (0, LANES))
 
@@ -244,10 +247,7 @@ def _scalar(named: tuple[m.Static, tuple[float, ...]], program: p.Program) -> It
 
 
 def _array(array: p.Array, program: p.Program) -> Iterator[Claim]:
-    rule = ARRAYS.get(array.kind)
-    if rule is None:
-        raise Wrong(f"nothing is known of an array of kind `{array.kind}`")
-    yield Claim(array.name, "its shape and type", (array.shape, array.dtype), rule(array, program))
+    yield Claim(array.name, "its shape and type", (array.shape, array.dtype), made_of(array, program))
 
 
 # One row for each kind of thing that a Program has; buffers are what ops and views say of them.

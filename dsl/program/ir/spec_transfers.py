@@ -57,22 +57,23 @@ def save(op: p.StoreStart, place: str, program: p.Program) -> Iterator[Access]:
     yield Access(How.FILL, Where.OUTPUT, op.copy, (program.entries(copy.part), *whole), dtype)
 
 
-def cached(name: str, ring: p.CacheRing, program: p.Program) -> tuple[int, int, str]:
+def cached(name: p.CacheRef, ring: p.CacheRing, program: p.Program) -> tuple[int, int, str]:
     """Heads of a cache, the width of an entry in whole lanes, and its type."""
-    state, kept = program.instance.model.states.get(name), ring.expanded
-    if state is not None:
+    states, kept = program.instance.model.states, ring.expanded
+    if isinstance(name, p.ModelCacheRef) and name.state in states:
+        state = states[name.state]
         shape = whole_lanes(program.shares.shape(state.type.shape))
         return (*(shape if len(shape) == 2 else (1, shape[0])), program.instance.dtype(state.type))
     if kept is None or name not in ring.caches:
         raise Wrong(f"`{ring.name}` has a cache `{name}`, which the model has not")
     (call,) = program.shares.facts.latent_attention(ring.part)
     q = program.shares.shape(call.args[0].type.shape)
-    latent = program.instance.model.states[kept.latent]
+    latent = states[kept.latent.state]
     width = (kept.key, kept.value)[ring.caches.index(name)]
     return q[0], padded(width), program.instance.dtype(latent.type)
 
 
-def tiles(ring: p.CacheRing, program: p.Program) -> Iterator[tuple[str, str, Extents, Extents, str]]:
+def tiles(ring: p.CacheRing, program: p.Program) -> Iterator[tuple[p.CacheRef, p.BufferRef, Extents, Extents, str]]:
     for name, buffer in zip(ring.caches, ring.buffers, strict=True):
         heads, width, dtype = cached(name, ring, program)
         rows = program.of.sequences

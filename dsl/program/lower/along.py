@@ -114,11 +114,12 @@ def _softmax(call: m.Call, cut: Cut, frame: Frame) -> m.Call:
     """Each core's largest and its sum travel; all scale their own numbers by those of all."""
     build, x = frame.build, own_columns(call.args[0], cut.axis, float("-inf"), frame)
     name, ways, lanes = frame.fresh("softmax"), build.schedule.ways(cut.axes), Type("f32", (Poly.of(LANES),))
-    value = frame.compute(f"share of {name}", (LANES,), "f32", m.Call("softmax_sums", (x,), (), (lanes,), call.span))
-    result = build.held(f"+{name}", (ways * LANES,), "f32", frame.place, call.span)
-    frame.exchange(p.Collective(name, GATHER, Wire.F32, cut.axes, value, "", 0, LANES, call.span,
+    sums_ = m.Call("softmax_sums", (x,), (), (lanes,), call.span)
+    value = frame.compute(p.PartRef(p.Role.SHARE, name), (LANES,), "f32", sums_)
+    result = build.held(p.PartRef(p.Role.COMPLETE, name), (ways * LANES,), "f32", frame.place, call.span)
+    frame.exchange(p.Collective(p.OfOpRef(name), GATHER, Wire.F32, cut.axes, value, None, 0, LANES, call.span,
                               (p.Piece(result, 0, LANES),)))  # fmt: skip
-    sums = frame.local(result, Type("f32", (Poly.of(ways * LANES),)), call)
+    sums = frame.read(result, Type("f32", (Poly.of(ways * LANES),)), call)
     options = (("repeats", number(build.shares.repeats(cut.axis), call)),)
     return m.Call("softmax_of_share", (x, sums), options, call.types, call.span)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...diagnostics import Diagnostic, Label, MksError
 from ...model import ir as m
 from ...model.ir import Node, Type
@@ -31,12 +33,12 @@ def attend(call: m.Call, frame: Frame) -> Node:
     if build.schedule.over_positions:
         raise cannot("share out the positions of keys and values of several heads", call.span,
                      "only a latent cache is shared out by positions")  # fmt: skip
-    states = [build.schedule.model.states[c.name] for c in caches if isinstance(c, m.StateRef)]
+    kept = of_model(caches, build)
     query = complete(frame.split(q, frame), q.type, frame)
     name = frame.fresh("attend")
-    ring, early = ring_of_tiles(states, call, frame)
+    ring, early = ring_of_tiles(kept, call, frame)
     shape = whole_lanes(build.shares.shape(q.type.shape))
-    held = frame.compute(f"query of {name}", shape, build.dtype(Type("bf16")), query)
+    held = frame.compute(p.PartRef(p.Role.QUERY, name), shape, build.dtype(Type("bf16")), query)
     return attended(call, name, ring, early, (held,), build.shares.shape(call.type.shape), frame)
 
 
@@ -49,24 +51,25 @@ def attend_latent(call: m.Call, frame: Frame) -> Node:
     assert isinstance(latent, m.StateRef)
     assert isinstance(common, m.StateRef)
     assert isinstance(kv_b, m.WeightRef)
-    states = [build.schedule.model.states[c.name] for c in (latent, common)]
-    (rank,), (width,) = (build.shares.shape(s.type.shape) for s in states)
+    (rank,), (width,) = (build.shares.shape(c.type.shape) for c in (latent, common))
     heads, both = build.shares.shape(q.type.shape)
     value = build.shares.shape(call.type.shape)[1]
     query = complete(frame.split(q, frame), q.type, frame)
     name = frame.fresh("attend")
-    whole = frame.compute(f"query of {name}", (heads, both), build.dtype(Type("bf16")), query)
+    whole = frame.compute(p.PartRef(p.Role.QUERY, name), (heads, both), build.dtype(Type("bf16")), query)
     absorb = head_product(build, frame.place, kv_b.name, "absorb", heads, rank, both - width, call.span)
-    local = frame.local(whole, q.type, q)
+    local = frame.read(whole, q.type, q)
     frame.ops.append(p.Compute((absorb.operand,), _part("by_head", local, both - width, call), None, q.span))
     frame.ops += loops(absorb, build)
-    ring, early = ring_of_tiles(states, call, frame)
+    ring, early = ring_of_tiles(of_model((latent, common), build), call, frame)
     working, apart = build.dtype(Type("bf16")), context_parallel.heads_of_all(build, heads)
     inner, outer = (
-        build.buffer(f"{what} of {name}", (build.rows, *whole_lanes((apart, channels))), dtype, frame.place, call.span)
-        for what, channels, dtype in (("absorbed", rank, "f32"), ("common", width, working))
+        build.buffer(
+            p.PartRef(role, name), (build.rows, *whole_lanes((apart, channels))), dtype, frame.place, call.span
+        )
+        for role, channels, dtype in ((p.Role.ABSORBED, rank, "f32"), (p.Role.COMMON, width, working))
     )
-    absorbed = _part("by_row", frame.local(absorb.result, q.type, q), rank, call)
+    absorbed = _part("by_row", frame.read(absorb.result, q.type, q), rank, call)
     common = _part("last", local, width, call)
     if build.schedule.over_positions:
         context_parallel.gather(name, (absorbed, common), (inner, outer), heads, call, frame)
@@ -79,9 +82,15 @@ def attend_latent(call: m.Call, frame: Frame) -> Node:
     expand = head_product(build, frame.place, kv_b.name, "expand", heads, value, rank, call.span)
     frame.ops.append(p.Compute((expand.operand,), _part("by_head", found, rank, call), None, call.span))
     frame.ops += loops(expand, build)
-    result = frame.compute(f"{name} expanded", (heads, value), "f32",
-                           _part("by_row", frame.local(expand.result, call.type, call), value, call))  # fmt: skip
-    return frame.local(result, call.type, call)
+    result = frame.compute(p.PartRef(p.Role.EXPANDED, name), (heads, value), "f32",
+                           _part("by_row", frame.read(expand.result, call.type, call), value, call))  # fmt: skip
+    return frame.read(result, call.type, call)
+
+
+def of_model(caches: Sequence[Node], build: Build) -> dict[p.CacheRef, m.State]:
+    """The model's caches among a call's operands."""
+    states = build.schedule.model.states
+    return {p.ModelCacheRef(c.name): states[c.name] for c in caches if isinstance(c, m.StateRef)}
 
 
 def _part(what: str, x: Node, width: int, call: m.Call) -> Node:
@@ -95,15 +104,15 @@ def view(what: str, args: tuple[Node, ...], like: m.Call | m.StateRef, **options
     return m.Call(f"view_{what}", args, said, (like.type,), like.span)
 
 
-def ring_of_tiles(states: list[m.State], call: m.Call, frame: Frame,
-                  expanded: p.Expanded | None = None) -> tuple[str, Prefetch | None]:  # fmt: skip
+def ring_of_tiles(caches: dict[p.CacheRef, m.State], call: m.Call, frame: Frame,
+                  expanded: p.Expanded | None = None) -> tuple[p.CacheRingRef, Prefetch | None]:  # fmt: skip
     """The caches that a call attends to, and the slots that their tiles go through; the line that prefetches them."""
     build, part = frame.build, frame.place
     said = next((x for x in build.schedule.prefetches if x.kind == "cache" and x.what == part), None)
-    window = window_of(states, call, frame)
-    if states[0].name == states[1].name:
+    window = window_of(caches, call, frame)
+    if len(caches) != 2:
         raise cannot("attend to one cache as keys and as values", call.span, "write each entry to a cache of its own")
-    ring = f"cache {part}"
+    ring = p.CacheRingRef(part)
     if ring in build.caches:
         raise cannot("attend twice in one part", call.span)
     over, context = build.schedule.over_positions, build.schedule.context
@@ -113,25 +122,25 @@ def ring_of_tiles(states: list[m.State], call: m.Call, frame: Frame,
     own = room(context, build.schedule.ways(over)) if over else context
     tile = min((said and said.tile) or TILE_TOKENS, longest_tile(context, build.schedule.ways(over)))
     slots = (said and said.slots) or TILE_SLOTS
-    buffers = tuple(f"tiles of {state.name}" for state in states)
-    made = p.CacheRing(ring, part, tuple(s.name for s in states), buffers, tile, slots, own, over, expanded, window)
-    for state, buffer in zip(states, buffers, strict=True):
-        _, _, heads, _, width = array_of(build, state, made, "cache").shape
+    buffers = tuple(p.PartRef(p.Role.TILES, cache) for cache in caches)
+    made = p.CacheRing(ring, part, tuple(caches), buffers, tile, slots, own, over, expanded, window)
+    for (cache, state), buffer in zip(caches.items(), buffers, strict=True):
+        _, _, heads, _, width = array_of(build, cache, state, made, "cache").shape
         build.buffer(buffer, (slots, heads, tile, width), build.dtype(state.type), "", state.span)
     _check_tiles(made, build, said.span if said is not None else call.span)
     build.caches[ring] = made
     return ring, said
 
 
-def window_of(states: list[m.State], call: m.Call, frame: Frame) -> int | None:
+def window_of(caches: dict[p.CacheRef, m.State], call: m.Call, frame: Frame) -> int | None:
     """How many earlier positions a block sees, the same for all of a part's caches and layers; `None` for all."""
     build = frame.build
     found = {None if state.last is None else tuple(build.shares.instance.number(state.last, layer)
-             for layer in build.layers_of(frame.place)) for state in states}  # fmt: skip
-    if found == {None} and len(states) == 2:
+             for layer in build.layers_of(frame.place)) for state in caches.values()}  # fmt: skip
+    if found == {None}:
         return None
     (lasts,) = found if len(found) == 1 else (None,)
-    if len(states) != 2 or lasts is None or len(set(lasts)) != 1 or call.op != "attend_block":
+    if len(caches) != 2 or lasts is None or len(set(lasts)) != 1 or call.op != "attend_block":
         raise cannot("attend to a window of the cache", call.span)
     return int(lasts[0])
 
@@ -149,13 +158,13 @@ def _check_tiles(ring: p.CacheRing, build: Build, span: Span) -> None:
         helps=(f"write `tile = {longer} tokens`, or a context of {most} at most",))])  # fmt: skip
 
 
-def array_of(build: Build, state: m.State, ring: p.CacheRing, kind: str) -> p.Array:
+def array_of(build: Build, cache: p.CacheRef, state: m.State, ring: p.CacheRing, kind: str) -> p.Array:
     """A part's cache in HBM, `[layers, rows, heads, positions, width]`, of whole tiles."""
     heads, width = entry_shape(build, state)
     rows = 1 if build.consecutive else build.rows
     entries = (len(build.layers_of(ring.part)), rows, heads, ring.tiles * ring.tile, width)
-    build.arrays[state.name] = p.Array(state.name, entries, build.dtype(state.type), kind, ring.part)
-    return build.arrays[state.name]
+    build.arrays[cache] = p.Array(cache, entries, build.dtype(state.type), kind, ring.part)
+    return build.arrays[cache]
 
 
 def entry_shape(build: Build, state: m.State) -> tuple[int, int]:
@@ -164,14 +173,14 @@ def entry_shape(build: Build, state: m.State) -> tuple[int, int]:
     return (shape[0], shape[1]) if len(shape) == 2 else (1, shape[0])
 
 
-def write_entries(states: list[m.State], node: Node, span: Span, frame: Frame) -> None:
+def write_entries(caches: dict[p.CacheRef, m.State], node: Node, span: Span, frame: Frame) -> None:
     """A value's entries in caches at the row's position: buffers of their own, which leave for outputs of the call."""
     build, layers = frame.build, len(frame.build.layers_of(frame.place))
-    names = tuple(entry_of(state.name) for state in states)
-    if any(state.part != frame.place for state in states):
-        _keep_entries(states, node, span, frame)
+    if any(state.part != frame.place for state in caches.values()):
+        _keep_entries(caches, node, span, frame)
         return
-    for name, state in zip(names, states, strict=True):
+    names = tuple(map(p.EntryRef, caches))
+    for name, state in zip(names, caches.values(), strict=True):
         shape, dtype = entry_shape(build, state), build.dtype(state.type)
         build.buffer(name, (2, build.rows, *shape), dtype, "", span)
         build.copies[name] = p.Copy(name, frame.place, name, name, 2)
@@ -180,11 +189,11 @@ def write_entries(states: list[m.State], node: Node, span: Span, frame: Frame) -
     frame.ops += [p.Compute(names, node, None, span), *map(p.StoreStart, names)]
 
 
-def _keep_entries(states: list[m.State], node: Node, span: Span, frame: Frame) -> None:
+def _keep_entries(caches: dict[p.CacheRef, m.State], node: Node, span: Span, frame: Frame) -> None:
     """Entries that another part reads: each layer's stay where they are until the end of the call."""
     build, layers = frame.build, len(frame.build.layers_of(frame.place))
-    (state,) = states
-    name, shape, dtype = entry_of(state.name), entry_shape(build, state), build.dtype(state.type)
+    ((cache, state),) = caches.items()
+    name, shape, dtype = p.EntryRef(cache), entry_shape(build, state), build.dtype(state.type)
     if name in build.outputs:
         raise cannot("write a cache in two parts", span)
     build.buffer(name, (layers, build.rows, *shape), dtype, "", span)
@@ -192,13 +201,8 @@ def _keep_entries(states: list[m.State], node: Node, span: Span, frame: Frame) -
     frame.ops.append(p.Keep(name, node, span))
 
 
-def entry_of(cache: str) -> str:
-    """The buffer, copy and output of the entries that a step gives a cache."""
-    return f"entry {cache}"
-
-
-def attended(call: m.Call, name: str, ring: str, early: Prefetch | None, queries: tuple[str, ...],
-             shape: tuple[int, ...], frame: Frame) -> Node:  # fmt: skip
+def attended(call: m.Call, name: p.TempRef, ring: p.CacheRingRef, early: Prefetch | None,
+             queries: tuple[p.BufferRef, ...], shape: tuple[int, ...], frame: Frame) -> Node:  # fmt: skip
     """The tiles attended to, in the order of the caches; `queries` as in `Attend`, `shape` that of the result."""
     build, cache = frame.build, frame.build.caches[ring]
     for _, static in call.options:
@@ -207,6 +211,6 @@ def attended(call: m.Call, name: str, ring: str, early: Prefetch | None, queries
     build.views[result] = p.View(result, 0, shape)
     if early is None:
         frame.ops.append(p.StartTiles(ring))
-    entries = tuple(map(entry_of, cache.caches))
+    entries = tuple(map(p.EntryRef, cache.caches))
     frame.ops.append(p.Attend(ring, call, queries, entries, result))
-    return frame.local(result, call.type, call)
+    return frame.read(result, call.type, call)

@@ -6,7 +6,7 @@ from ...model import ir as m
 from ...model.ir import Node, Type
 from .. import ir as p
 from ..layout.lanes import whole_lanes
-from .attention import entry_of, ring_of_tiles
+from .attention import of_model, ring_of_tiles
 from .build import cannot
 from .frame import Frame
 from .reduce import complete
@@ -19,15 +19,15 @@ def attend_block(call: m.Call, frame: Frame) -> Node:
         raise cannot("share out the positions of keys and values of several heads", call.span)
     if any(static.depends for _, static in call.options):
         raise cannot("attend to a block with an option that depends on the layer", call.span)
-    caches = [cache.name for cache in (keys, values) if isinstance(cache, m.StateRef)]
+    caches = of_model((keys, values), build)
     name, working = frame.fresh("attend"), build.dtype(Type("bf16"))
     held = []
-    for what, node in zip(("query", "keys", "values"), (q, *own), strict=True):
+    for role, node in zip((p.Role.QUERY, p.Role.KEYS, p.Role.VALUES), (q, *own), strict=True):
         shape = whole_lanes(build.shares.shape(node.type.shape))
         value = complete(frame.split(node, frame), node.type, frame)
-        held.append(frame.compute(f"{what} of {name}", shape, working, value))
-    ring, early = ring_of_tiles([build.schedule.model.states[cache] for cache in caches], call, frame)
-    earlier = tuple(map(entry_of, caches))
+        held.append(frame.compute(p.PartRef(role, name), shape, working, value))
+    ring, early = ring_of_tiles(caches, call, frame)
+    earlier = tuple(map(p.EntryRef, caches))
     for entry in earlier:
         array = build.outputs.get(entry)
         layers = build.layers_of(frame.place)
@@ -39,4 +39,4 @@ def attend_block(call: m.Call, frame: Frame) -> Node:
     if early is None:
         frame.ops.append(p.StartTiles(ring))
     frame.ops.append(p.AttendBlock(ring, call, tuple(held[:1]), tuple(held[1:]), earlier, result))
-    return frame.local(result, call.type, call)
+    return frame.read(result, call.type, call)

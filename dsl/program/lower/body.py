@@ -81,11 +81,11 @@ def _rows(loop: m.Loop, later: frozenset[str], outer: Frame) -> None:
         raise cannot("read or write a state, cache or buffer in a loop over rows", loop.span)
     outer.arrive(_read(statements))
     for name, type_ in types.items():
-        before = build.known(name, home)
+        before = build.value_of(name, home)
         if before is not None and name in later:
             raise cannot(f"read all rows of `{name}`, which goes from row to row", loop.span)
         if before is not None:
-            carried.append((before, inner.value(f"{place}.{name}", type_, place, loop.span)))
+            carried.append((before, inner.value(p.ValueRef(place, name), type_, place, loop.span)))
         elif name in later:
             build.value(build.full(name, home), type_, "" if build.is_step(home) else home, loop.span)
     frame = Frame(inner, place, groups(inner, place, statements), split, statements, later & types.keys())
@@ -113,7 +113,11 @@ def _assign(statement: m.Assign, frame: Frame) -> None:
         full = frame.full(name)
         place = "" if name in carried or frame.place == build.place else frame.place
         if share is not None:
-            columns = build.buffers[share.name].shape[-1] if isinstance(share, m.Local) else 0
+            columns = (
+                build.buffers[share.ref].shape[-1]
+                if isinstance(share, m.Read) and isinstance(share.ref, p.BufferRef)
+                else 0
+            )
             build.held(full, (columns,), build.dtype(type_), place, statement.span)
         outputs.append(build.value(full, type_, place, statement.span))
     late = frame.late.get(frame.value) if share is not None else None
@@ -126,15 +130,14 @@ def _renames(statement: m.Assign, node: Node, frame: Frame) -> bool:
     build = frame.build
     if isinstance(node, m.Call) and node.op == "f32":
         node = node.args[0]
-    found = build.known(node.name, frame.place) if isinstance(node, m.Local) else None
-    made = None if found is None else build.views[found]
+    made = frame.view_of(node)
     if frame.place != build.place or len(statement.names) > 1 or statement.guard is not None or made is None:
         return False
     name, type_ = frame.full(statement.names[0]), statement.types[0]
     if type_.dtype != "f32" or build.buffers[made.buffer].dtype != "f32" or name in build.views:
         return False
     # The logits leave as a whole buffer, in which nothing may lie beside them.
-    if name == "logits" and any(v.buffer == made.buffer and v.start != made.start for v in build.views.values()):
+    if name == p.LOGITS and any(v.buffer == made.buffer and v.start != made.start for v in build.views.values()):
         return False
     build.views[name] = made
     return True
@@ -148,7 +151,7 @@ def _entry(statement: m.Write, frame: Frame) -> None:
     node = complete(frame.split(statement.value, frame), statement.value.type, frame)
     if len(state.type.shape) == 1:
         node = m.Call("view_one_head", (node,), (), (state.type,), statement.span)
-    write_entries([state], node, statement.span, frame)
+    write_entries({p.ModelCacheRef(state.name): state}, node, statement.span, frame)
 
 
 def _put(statement: m.Write, frame: Frame) -> None:
@@ -163,9 +166,10 @@ def _put(statement: m.Write, frame: Frame) -> None:
     frame.ops.append(p.Put(name, statement.index, node, statement.guard, statement.span))
 
 
-def _bank(name: str, frame: Frame) -> str:
+def _bank(state_: str, frame: Frame) -> p.ModelBufferRef:
     """A buffer of the model, `[elements, rows, n]`."""
-    build, state = frame.build, frame.build.schedule.model.states[name]
+    build, state = frame.build, frame.build.schedule.model.states[state_]
+    name = p.ModelBufferRef(state_)
     if name not in build.buffers:
         count, *shape = build.shares.shape(state.type.shape)
         build.buffer(name, (count, build.rows, *shape), build.dtype(state.type), "", state.span)
@@ -179,7 +183,7 @@ def _save(value: Node, frame: Frame) -> None:
         if isinstance(node, m.Call) and op is not None:
             for parameter, arg in zip(op.parameters, node.args, strict=True):
                 if parameter in op.updates and isinstance(arg, m.StateRef):
-                    frame.ops.append(p.StoreStart(f"state {arg.name}"))
+                    frame.ops.append(p.StoreStart(p.StateRef(arg.name)))
 
 
 def split(node: Node, frame: Frame) -> ShardedValue:
@@ -271,7 +275,7 @@ def _mix(node: m.Call, frame: Frame) -> Node:
 
 def _state(ref: m.StateRef, frame: Frame) -> m.StateRef:
     """A state that an op updates; it has arrived before its first use."""
-    build, name = frame.build, f"state {ref.name}"
+    build, name = frame.build, p.StateRef(ref.name)
     state = build.schedule.model.states[ref.name]
     if name not in build.copies:
         if state.kind != "state" or state.part != frame.place:

@@ -10,15 +10,16 @@ from ...model.expressions import walk
 from ...model.facts import STEP, Facts, same_operand
 from ...model.shapes import Poly
 from ...records import define
-from ...schedule.ir import Group, Schedule, Stream
+from ...schedule.ir import Group, Schedule
 from ...schedule.shares import Shares
 from ...source import Span
 from ...targets.lanes import LANES
 from ...targets.targets import BYTES
 from .. import ir as p
-from ..layout.tiling import ROW_BYTES, by_head, tiling
+from ..ir.resources import ref_of
+from ..layout.tiling import by_head, tiling
 
-DIRECT = "unstreamed weights"  # no stream can have this name
+DIRECT = p.UnstreamedRef()
 
 
 def cannot(what: str, span: Span | None, *helps: str) -> MksError:
@@ -43,16 +44,16 @@ class Build:
     plain: frozenset[str] = frozenset()
     consecutive: bool = False
     homes: dict[str, str] = field(factory=dict)
-    buffers: dict[str, p.Buffer] = field(factory=dict)
-    views: dict[str, p.View] = field(factory=dict)
-    rings: dict[str, p.Ring] = field(factory=dict)
-    products: dict[str, p.Product] = field(factory=dict)
-    copies: dict[str, p.Copy] = field(factory=dict)
-    caches: dict[str, p.CacheRing] = field(factory=dict)
-    exchanges: dict[str, p.Collective] = field(factory=dict)
-    arrays: dict[str, p.Array] = field(factory=dict)
-    outputs: dict[str, p.Array] = field(factory=dict)
-    banks: dict[str, p.ExpertPool] = field(factory=dict)
+    buffers: dict[p.BufferRef, p.Buffer] = field(factory=dict)
+    views: dict[m.Ref, p.View] = field(factory=dict)
+    rings: dict[p.RingRef, p.Ring] = field(factory=dict)
+    products: dict[p.ProductRef, p.Product] = field(factory=dict)
+    copies: dict[p.ArrayRef, p.Copy] = field(factory=dict)
+    caches: dict[p.CacheRingRef, p.CacheRing] = field(factory=dict)
+    exchanges: dict[p.CollectiveRef, p.Collective] = field(factory=dict)
+    arrays: dict[p.ArrayRef, p.Array] = field(factory=dict)
+    outputs: dict[p.ArrayRef, p.Array] = field(factory=dict)
+    banks: dict[p.ExpertPoolRef, p.ExpertPool] = field(factory=dict)
     turns: dict[str, p.RopeTables] = field(factory=dict)
     scalars: dict[m.Static, tuple[float, ...]] = field(factory=dict)
 
@@ -78,43 +79,47 @@ class Build:
         """Whether a place is a step, or a loop over rows in one."""
         return self.home(place) not in self.schedule.model.parts
 
-    def full(self, name: str, place: str) -> str:
+    def full(self, name: str, place: str) -> p.ValueRef:
         """By what name all know a value that a place names: in a loop over rows, one of the whole step's or its own."""
         if name in self.carried or place == self.place:
-            return f"{self.step.name}.{name}" if self.step.name else name
-        return f"{place}.{name}"
+            return p.ValueRef(self.step.name, name)
+        return p.ValueRef(place, name)
 
-    def known(self, name: str, place: str) -> str | None:
-        """By what name all know a value that a place reads; as `Program.name_at`."""
-        for owner in dict.fromkeys((place, self.home(place), self.step.name)):
-            if (full := f"{owner}.{name}") in self.views:
-                return full
-        return name if name in self.views else None
+    def product_of(self, weight: str, place: str) -> p.MatmulRef:
+        """The product with a weight that a place reads, which is made."""
+        found = (p.MatmulRef(weight, owner) for owner in (place, self.home(place), self.step.name, ""))
+        return next(ref for ref in found if ref in self.views)
 
-    def product_view(self, weight: str, place: str) -> str:
+    def value_of(self, name: str, place: str) -> p.ValueRef | None:
+        """The value that a place reads by a name."""
+        found = (p.ValueRef(owner, name) for owner in (place, self.home(place), self.step.name, ""))
+        return next((ref for ref in found if ref in self.views), None)
+
+    def product_view(self, weight: str, place: str) -> p.MatmulRef:
         """By what name all know a weight's product: the owner's by the weight's, any other's by the place's too."""
         declared = self.schedule.model.weights[weight]
         mine = declared.part == self.home(place) or (
             declared.part is None and self.is_step(place) and not self.step.name
         )
-        return f"@{weight}" if mine else f"{place}.@{weight}"
+        return p.MatmulRef(weight, "" if mine else place)
 
     def dtype(self, type_: m.Type) -> str:
         """A type's, with the working type filled in."""
         return self.shares.instance.dtype(type_)
 
-    def buffer(self, name: str, shape: tuple[int, ...], dtype: str, place: str, span: Span | None = None) -> str:
+    def buffer[R: p.BufferRef](self, name: R, shape: tuple[int, ...], dtype: str, place: str,
+                               span: Span | None = None) -> R:  # fmt: skip
         """Room for something new."""
         assert name not in self.buffers
         self.buffers[name] = p.Buffer(name, shape, dtype, place, span)
         return name
 
-    def held(self, name: str, shape: tuple[int, ...], dtype: str, place: str, span: Span) -> str:
+    def held[R: p.BufferRef](self, name: R, shape: tuple[int, ...], dtype: str, place: str, span: Span) -> R:
         """Room for something new of every row, and the value of that name in it."""
         self.views[name] = p.View(name, 0, shape)
         return self.buffer(name, (self.rows, *shape), dtype, place, span)
 
-    def value(self, name: str, type_: m.Type, place: str, span: Span, dtype: str | None = None) -> str:
+    def value(self, name: p.ValueRef, type_: m.Type, place: str, span: Span, dtype: str | None = None) -> p.ValueRef:
         """Room for a value of every row, known by its name; the same room if the name is assigned again."""
         if name not in self.buffers:
             self.held(name, self.shares.shape(type_.shape), dtype or self.dtype(type_), place, span)
@@ -129,6 +134,10 @@ class Build:
     def layer_parts(self) -> dict[int, tuple[str, ...]]:
         """For each layer of the step, its parts in order."""
         return self.shares.instance.layer_parts(self.step.name)
+
+    def ref_of(self, node: m.Node, place: str) -> m.Ref | None:
+        """What a name in an expression of a place, or a read there, stands for; as `Program.ref_of`."""
+        return ref_of(node, (place, self.home(place), self.step.name), self.views)
 
     def layers_of(self, part: str) -> tuple[int, ...]:
         """The layers that run a part in the step."""
@@ -199,17 +208,17 @@ def split_over(build: Build, weight: str) -> tuple[str, ...]:
     return tuple(name for name, size in build.schedule.mesh if said is not None and name in said.axes and size > 1)
 
 
-def product(build: Build, place: str, members: tuple[str, ...], operand: str | None, span: Span) -> p.Product:
+def product(build: Build, place: str, members: tuple[str, ...], operand: p.BufferRef | None, span: Span) -> p.Product:
     """A product's buffers and its ring; `operand` is a buffer that holds it as it is needed, if there is one."""
     weights = [build.schedule.model.weights[name] for name in members]
     dtype = build.dtype(weights[0].type)
     widths = tuple(_rows(build, name) for name in members)
     inputs = build.shares.weight_shape(weights[0])[-1]
     tiles = tiling(sum(widths), inputs, 8 * BYTES[dtype])
-    name = f"{place}.{'+'.join(w.split('.')[-1] for w in members)}"
+    name = p.ProductRef(place, members)
     if operand is None or build.buffers[operand].shape != (build.rows, tiles.inputs):
-        operand = build.buffer(f"operand of {name}", (build.rows, tiles.inputs), dtype, place, span)
-    result = build.buffer(f"product {name}", (build.rows, tiles.outputs), "f32", place, span)
+        operand = build.buffer(p.PartRef(p.Role.OPERAND, name), (build.rows, tiles.inputs), dtype, place, span)
+    result = build.buffer(p.PartRef(p.Role.RESULT, name), (build.rows, tiles.outputs), "f32", place, span)
     made = p.Product(name, place, members, widths, dtype, tiles, ring_of(build, place, members), operand, result, span)
     build.products[name] = made
     at = 0
@@ -239,10 +248,12 @@ def head_product(build: Build, place: str, weight: str, piece: str, heads: int, 
     tiles = by_head(tiling(outputs, inputs, 8 * BYTES[dtype]), heads)
     if tiles is None:
         raise cannot(f"multiply each head by a matrix {[outputs, inputs]}", span)
-    name = f"{place}.{weight.split('.')[-1]} {piece}"
+    name = p.ProductRef(place, (weight,), piece)
     # Twice the rows: what is f32 goes through the unit in two halves.
-    operand = build.buffer(f"operand of {name}", (heads, build.rows, tiles.inputs), "f32", place, span)
-    result = build.buffer(f"product {name}", (heads, build.rows, tiles.outputs), "f32", place, span)
+    operand: p.BufferRef = build.buffer(
+        p.PartRef(p.Role.OPERAND, name), (heads, build.rows, tiles.inputs), "f32", place, span
+    )
+    result = build.buffer(p.PartRef(p.Role.RESULT, name), (heads, build.rows, tiles.outputs), "f32", place, span)
     build.views[result] = p.View(result, 0, (heads, outputs))
     ring = ring_of(build, place, (weight,))
     made = p.Product(name, place, (weight,), (outputs,), dtype, tiles, ring, operand, result, span, piece)
@@ -250,51 +261,11 @@ def head_product(build: Build, place: str, weight: str, piece: str, heads: int, 
     return made
 
 
-def ring_of(build: Build, place: str, members: tuple[str, ...]) -> str:
+def ring_of(build: Build, place: str, members: tuple[str, ...]) -> p.RingRef:
     """The ring that a product's weights pass through."""
     home = build.home(place)
     for stream in build.schedule.streams:
         if any(name == home and set(members) & set(g.weights) for name, lines in stream.lines for g in lines):
-            return stream.name
+            return p.StreamRef(stream.name)
     early = {x.what for x in build.schedule.prefetches if x.kind == "weight"}
-    return f"{place}.{'+'.join(w.split('.')[-1] for w in members)}" if early & set(members) else DIRECT
-
-
-def make_rings(build: Build) -> None:
-    """Each ring's slots, once all products are known; checks that what is waited for together fits."""
-    streams = {stream.name: stream for stream in build.schedule.streams}
-    found: list[Diagnostic] = []
-    for name in dict.fromkeys(product.ring for product in build.products.values()):
-        own = [product for product in build.products.values() if product.ring == name]
-        most = max(len(run.rows) for product in own for run in product.tiling.runs)
-        rows = max(max(product.tiling.transfers) for product in own)
-        stream = streams.get(name)
-        if stream is None:
-            slots = most if name == DIRECT else max(len(product.tiling.transfers) for product in own)
-            build.rings[name] = p.Ring(name, slots, rows, False)
-            continue
-        build.rings[name] = p.Ring(name, stream.slots, rows, True, stream.slots_span)
-        found += _fits(own, stream)
-    if found:
-        raise MksError(found)
-
-
-def _fits(own: list[p.Product], stream: Stream) -> list[Diagnostic]:
-    """What is wrong with a stream's slots for its products; the largest of them is shown."""
-    wide = max(own, key=lambda product: max(product.tiling.transfers))
-    deep = max(own, key=lambda product: max(len(run.rows) for run in product.tiling.runs))
-    tile = max(wide.tiling.transfers) * ROW_BYTES
-    together = max(len(run.rows) for run in deep.tiling.runs)
-    found = []
-    if tile > stream.slot:
-        found.append(Diagnostic(
-            "E214", f"a transfer of `{wide.name}` takes {tile // 1024} KiB; a slot has {stream.slot // 1024}",
-            Label(stream.slot_span), (Label(wide.span, f"`{wide.name}`"),),
-            ("a product's tiles follow from its shape, so that slots change no bit of the result",),
-            (f"write `slot = {tile // 1024} KiB`",)))  # fmt: skip
-    if together > stream.slots:
-        found.append(Diagnostic(
-            "E215", f"`{deep.name}` waits for {together} transfers at once; {stream.slots} slots never hold them",
-            Label(stream.slots_span), (Label(deep.span, f"`{deep.name}`"),),
-            helps=(f"write `slots = {together}` or more",)))  # fmt: skip
-    return found
+    return p.EarlyRef(p.ProductRef(place, members)) if early & set(members) else DIRECT

@@ -24,7 +24,7 @@ def heads_of_all(build: Build, heads: int) -> int:
     return heads * build.schedule.ways(build.schedule.over_positions)
 
 
-def gather(name: str, queries: tuple[Node, ...], buffers: tuple[str, ...], heads: int, call: m.Call,
+def gather(name: p.TempRef, queries: tuple[Node, ...], buffers: tuple[p.BufferRef, ...], heads: int, call: m.Call,
            frame: Frame) -> None:  # fmt: skip
     """The queries `[rows, heads, …]` of each core, which come into `buffers` `[rows, heads of all, …]`."""
     build, q = frame.build, call.args[0]
@@ -35,23 +35,26 @@ def gather(name: str, queries: tuple[Node, ...], buffers: tuple[str, ...], heads
         for query, width in zip(queries, widths, strict=True)
     )
     node = m.Call("side_by_side", shares, (), (q.type,), q.span)
-    value = frame.compute(f"queries of {name}", (total,), "f32", node)
+    value = frame.compute(p.PartRef(p.Role.QUERIES, name), (total,), "f32", node)
     pieces, at = [], 0
     for buffer, width in zip(buffers, widths, strict=True):
         pieces.append(p.Piece(buffer, at, heads * width))
         at += heads * width
     over = build.schedule.over_positions
-    frame.exchange(p.Collective(f"{name} queries", GATHER, Wire.F32, over, value, "", 0, total, q.span,
+    frame.exchange(p.Collective(p.QueriesRef(name), GATHER, Wire.F32, over, value, None, 0, total, q.span,
                               tuple(pieces)))  # fmt: skip
 
 
-def merge(name: str, found: Node, shape: tuple[int, int], call: m.Call, frame: Frame) -> Node:
+def merge(name: p.TempRef, found: Node, shape: tuple[int, int], call: m.Call, frame: Frame) -> Node:
     """This core's heads over all positions, `[rows, *shape]`, of those of all heads over its own."""
     build, (heads, width) = frame.build, shape
-    assert isinstance(found, m.Local)
-    result = build.buffer(f"{name} merged", (build.rows, *whole_lanes(shape)), "f32", frame.place, call.span)
+    own = frame.buffer_of(found)
+    assert own is not None
+    result = build.buffer(
+        p.PartRef(p.Role.MERGED, name), (build.rows, *whole_lanes(shape)), "f32", frame.place, call.span
+    )
     build.views[result] = p.View(result, 0, shape)
     columns = heads * (whole_lanes((width,))[0] + LANES)
-    frame.exchange(p.Collective(result, SOFTMAX_MERGE, Wire.F32, build.schedule.over_positions, found.name, result, 0,
-                              columns, call.span))  # fmt: skip
-    return frame.local(result, call.type, call)
+    over = build.schedule.over_positions
+    frame.exchange(p.Collective(p.MergeRef(name), SOFTMAX_MERGE, Wire.F32, over, own, result, 0, columns, call.span))
+    return frame.read(result, call.type, call)

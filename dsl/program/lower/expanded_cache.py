@@ -6,7 +6,7 @@ from ...model import ir as m
 from ...model.ir import Node, Type
 from .. import ir as p
 from ..layout.lanes import whole_lanes
-from .attention import array_of, attended, entry_of, ring_of_tiles, view, write_entries
+from .attention import array_of, attended, of_model, ring_of_tiles, view, write_entries
 from .build import product
 from .frame import Frame
 from .matmul import loops
@@ -33,26 +33,27 @@ def attend_expanded(call: m.Call, frame: Frame) -> Node:
     query = complete(frame.split(q, frame), q.type, frame)
     name = frame.fresh("attend")
     shape = whole_lanes(build.shares.shape(q.type.shape))
-    held = frame.compute(f"query of {name}", shape, build.dtype(Type("bf16")), query)
+    held = frame.compute(p.PartRef(p.Role.QUERY, name), shape, build.dtype(Type("bf16")), query)
     made = product(build, part, (kv_b.name,), None, call.span)
     frame.ops.append(p.Compute((made.operand,), _entry(latent, frame), None, latent.span))
     frame.ops += loops(made, build)
-    both = frame.local(f"@{kv_b.name}", Type("f32", call.type.shape), call)
+    both = frame.read(build.product_of(kv_b.name, frame.place), Type("f32", call.type.shape), call)
     (heads, key), (_, value) = (build.shares.shape(x.type.shape) for x in (q, call))
-    kept = [m.State(f"{what} of {part}.cache", part, "cache", Type(latent.type.dtype, x.type.shape), None, call.span)
-            for what, x in (("keys", q), ("values", call))]  # fmt: skip
+    kept: dict[p.CacheRef, m.State] = {
+        p.ExpandedRef(part, what): m.State(what, part, "cache", Type(latent.type.dtype, x.type.shape), None, call.span)
+        for what, x in (("keys", q), ("values", call))
+    }
     entries = view("keys_values", (both, _entry(common, frame)), call, heads=heads, value=value)
     write_entries(kept, entries, call.span, frame)
-    expanded = p.Expanded(latent.name, common.name, kv_b.name, key, value)
+    expanded = p.Expanded(p.ModelCacheRef(latent.name), p.ModelCacheRef(common.name), kv_b.name, key, value)
     ring, early = ring_of_tiles(kept, call, frame, expanded)
-    states = build.schedule.model.states
-    for ref in (latent, common):
-        array_of(build, states[ref.name], build.caches[ring], "latents")
+    for cache, state in of_model((latent, common), build).items():
+        array_of(build, cache, state, build.caches[ring], "latents")
     return attended(call, name, ring, early, (held,), build.shares.shape(call.type.shape), frame)
 
 
 def _entry(ref: m.StateRef, frame: Frame) -> Node:
     """The row's own entry of a cache of vectors, as it was rounded, `[B, n]`."""
-    name = entry_of(ref.name)
+    name = p.EntryRef(p.ModelCacheRef(ref.name))
     frame.build.views.setdefault(name, p.View(name, 0, (1, *frame.build.shares.shape(ref.type.shape))))
-    return view("of_one_head", (frame.local(name, ref.type, ref),), ref)
+    return view("of_one_head", (frame.read(name, ref.type, ref),), ref)

@@ -11,7 +11,7 @@ from ..layout.tiling import WIDTH
 from .build import Build, cannot, sharded_over
 
 
-def expert_bank(build: Build, place: str, node: m.Experts, slots: int, routes: str, top: int) -> p.ExpertPool:
+def expert_bank(build: Build, place: str, node: m.Experts, slots: int, routes: p.ValueRef, top: int) -> p.ExpertPool:
     """Where the chosen experts of a part come from, and the slots that they go through."""
     weights = build.schedule.model.weights
     found: dict[tuple[object, m.Codec], list[str]] = {}
@@ -29,10 +29,10 @@ def expert_bank(build: Build, place: str, node: m.Experts, slots: int, routes: s
         own = [build.shares.weight_shape(weights[name]) for name in names]
         shapes.append(("+".join(names), tuple(shape[1] for shape in own), own[0][2], codec))
     layout = expert_layout(shapes)
-    name = f"experts {place}"
+    name = p.ExpertPoolRef(place)
     count = build.shares.weight_shape(weights[products[0][0]])[0]
     build.buffer(name, (slots, layout.rows, WIDTH), "int32", "", node.span)
-    layers, array = len(build.layers_of(place)), f"bank {place}"
+    layers, array = len(build.layers_of(place)), p.ExpertArrayRef(place)
     build.arrays[array] = p.Array(array, (layers, count, layout.rows, WIDTH), "int32", "bank", place)
     over, most = sharded_over(build, weights[products[0][0]].shape[0]), min(count, build.rows * top)
     build.banks[name] = p.ExpertPool(

@@ -44,7 +44,7 @@ class Frame:
     rows: frozenset[str] = frozenset()
     ops: Ops = field(factory=list)
     done: set[str] = field(factory=set)
-    loaded: set[str] = field(factory=set)
+    loaded: set[p.StateRef] = field(factory=set)
     scattered: set[str] = field(factory=set)
     late: dict[str, Ops] = field(factory=dict)
     parameter: str | None = None
@@ -56,16 +56,20 @@ class Frame:
         """The statement that sets the value at hand."""
         return next(s for s in self.statements if self.value in names_of(s))
 
-    def full(self, name: str) -> str:
+    def full(self, name: str) -> p.ValueRef:
         """By what name all know a value that a statement here sets."""
         return self.build.full(name, self.build.home(self.place) if name in self.rows else self.place)
 
-    def fresh(self, what: str) -> str:
+    def fresh(self, what: str) -> p.TempRef:
         """A name that this place has not used."""
-        self.count += 1
-        return f"{self.place}.{what} {self.count}"
+        return p.TempRef(self.place, what, self.next_number())
 
-    def compute(self, name: str, shape: tuple[int, ...], dtype: str, node: Node) -> str:
+    def next_number(self) -> int:
+        """One that tells apart what this place makes."""
+        self.count += 1
+        return self.count
+
+    def compute[R: p.BufferRef](self, name: R, shape: tuple[int, ...], dtype: str, node: Node) -> R:
         """A buffer of this place, and its value."""
         self.build.held(name, shape, dtype, self.place, node.span)
         self.ops.append(p.Compute((name,), node, None, node.span))
@@ -85,13 +89,16 @@ class Frame:
         else:
             self.late[late] = [p.Receive(made.name)]
 
-    def local(self, name: str, type_: Type, like: Node) -> m.Local:
+    def read(self, ref: m.Ref, type_: Type, like: Node) -> m.Read:
         """A node that reads a buffer."""
-        return m.Local(name, type_, like.span)
+        return m.Read(ref, type_, like.span)
 
-    def buffer_of(self, node: Node) -> str | None:
+    def buffer_of(self, node: Node) -> p.BufferRef | None:
         """The buffer that holds just this node's value, if there is one."""
-        if not isinstance(node, m.Local):
-            return None
-        name = self.build.known(node.name, self.place)
-        return name if name is not None and self.build.views[name].buffer == name else None
+        view = self.view_of(node)
+        return view.buffer if view is not None and view.buffer == self.build.ref_of(node, self.place) else None
+
+    def view_of(self, node: Node) -> p.View | None:
+        """Where a name or a read lies."""
+        ref = self.build.ref_of(node, self.place)
+        return None if ref is None else self.build.views.get(ref)

@@ -12,7 +12,6 @@ from .build import cannot, layer_scalar
 from .frame import Frame
 from .reduce import complete
 from .sharded_value import ShardedValue, whole
-from .small_weights import row_name
 
 
 def look_up(call: m.Call, frame: Frame) -> ShardedValue:
@@ -26,23 +25,23 @@ def look_up(call: m.Call, frame: Frame) -> ShardedValue:
         raise cannot("look up rows whose columns are shared out", call.span)
     over = build.shares.over(declared.shape[0])
     if isinstance(index, m.Input):
-        by = index.name
+        by: str | m.Ref = index.name
     else:
         by, index = frame.fresh("index"), complete(frame.split(index, frame), index.type, frame)
         for node in walk(index):
             if isinstance(node, m.Static) and "layer" in node.depends:
                 layer_scalar(build, node)
-    name = row_name(table.name, by)
-    full = name if frame.place not in build.homes and not build.step.name else f"{frame.place}.{name}"
+    own = frame.place in build.homes or build.step.name
+    full, lies = p.RowRef(table.name, by, frame.place if own else ""), p.TableRef(table.name)
     if build.shares.repeats(declared.shape[0]) > 1:
         raise cannot("look up rows of which several cores hold the same", call.span)
     words = -(-width // (256 if dtype == "bf16" else 128)) * 128
     if full not in build.buffers:
         build.buffer(full, (build.rows, 1, words), "int32", "", call.span)
         build.views[full] = p.View(full, 0, (width,))
-        build.arrays[f"table {table.name}"] = p.Array(f"table {table.name}", (share, 1, words), "int32", "table")
-    frame.ops.append(p.Lookup(f"table {table.name}", index, full, share if over else None))
-    local = frame.local(name, call.type, call)
+        build.arrays[lies] = p.Array(lies, (share, 1, words), "int32", "table")
+    frame.ops.append(p.Lookup(lies, index, full, share if over else None))
+    local = frame.read(full, call.type, call)
     return ShardedValue(local, None, over) if over else whole(local)
 
 
@@ -52,13 +51,14 @@ def argmax(call: m.Call, frame: Frame) -> Node:
     if len(call.args[0].type.shape) > 1:
         raise cannot("choose among several vectors at once", call.span)
     node = complete(frame.split(call.args[0], frame), call.args[0].type, frame)
-    name, made = frame.fresh("argmax"), f"{frame.place}.{frame.value}"
-    value = frame.compute(f"numbers of {name}", build.shares.shape(call.args[0].type.shape), "f32", node)
+    name, made = frame.fresh("argmax"), p.ChoiceRef(frame.place, frame.value)
+    value = frame.compute(p.PartRef(p.Role.NUMBERS, name), build.shares.shape(call.args[0].type.shape), "f32", node)
     result = build.held(name, (), "int32", frame.place, call.span)
     exchange = None
     if build.shares.over_values(axis):
-        exchange = frame.fresh(frame.value) if made in build.exchanges else made
+        taken = {made, p.SumRef(frame.place, frame.value)} & build.exchanges.keys()
+        exchange = p.ChoiceRef(frame.place, frame.value, frame.next_number()) if taken else made
         build.exchanges[exchange] = p.Collective(exchange, ARGMAX, Wire.INT32, build.schedule.over_all, value,
-                                                 exchange, 0, 128, call.span)  # fmt: skip
+                                                 None, 0, 128, call.span)  # fmt: skip
     frame.ops.append(p.ArgmaxValue(value, call, exchange, result))
-    return frame.local(result, call.type, call)
+    return frame.read(result, call.type, call)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from ...diagnostics import Diagnostic, Label, MksError
 from ...model import ir as m
 from ...model.instance import Instance
-from ...schedule.ir import Pass, Schedule
+from ...schedule.ir import Pass, Schedule, Stream
 from ...schedule.shares import Shares
 from .. import ir as p
-from .build import Build, cannot, make_rings
+from ..layout.tiling import ROW_BYTES
+from .build import DIRECT, Build, cannot
 from .phase import body_of, end_of, lower_step
 from .traced import trace
 
@@ -57,3 +59,43 @@ def _steps(instance: Instance, of: Pass) -> list[Step]:
         raise cannot(f"draft for {of.words}", instance.model.span, "write `rows 1`")
     most = max(rows for rows in blocks if isinstance(rows, int))
     return [(step, most if step.block is None else int(str(instance.values[step.block])), True) for step in steps]
+
+
+def make_rings(build: Build) -> None:
+    """Each ring's slots, once all products are known; checks that what is waited for together fits."""
+    streams = {p.StreamRef(stream.name): stream for stream in build.schedule.streams}
+    found: list[Diagnostic] = []
+    for name in dict.fromkeys(product.ring for product in build.products.values()):
+        own = [product for product in build.products.values() if product.ring == name]
+        most = max(len(run.rows) for product in own for run in product.tiling.runs)
+        rows = max(max(product.tiling.transfers) for product in own)
+        stream = streams.get(name) if isinstance(name, p.StreamRef) else None
+        if stream is None:
+            slots = most if name == DIRECT else max(len(product.tiling.transfers) for product in own)
+            build.rings[name] = p.Ring(name, slots, rows, False)
+            continue
+        build.rings[name] = p.Ring(name, stream.slots, rows, True, stream.slots_span)
+        found += _fits(own, stream)
+    if found:
+        raise MksError(found)
+
+
+def _fits(own: list[p.Product], stream: Stream) -> list[Diagnostic]:
+    """What is wrong with a stream's slots for its products; the largest of them is shown."""
+    wide = max(own, key=lambda product: max(product.tiling.transfers))
+    deep = max(own, key=lambda product: max(len(run.rows) for run in product.tiling.runs))
+    tile = max(wide.tiling.transfers) * ROW_BYTES
+    together = max(len(run.rows) for run in deep.tiling.runs)
+    found = []
+    if tile > stream.slot:
+        found.append(Diagnostic(
+            "E214", f"a transfer of `{wide.name}` takes {tile // 1024} KiB; a slot has {stream.slot // 1024}",
+            Label(stream.slot_span), (Label(wide.span, f"`{wide.name}`"),),
+            ("a product's tiles follow from its shape, so that slots change no bit of the result",),
+            (f"write `slot = {tile // 1024} KiB`",)))  # fmt: skip
+    if together > stream.slots:
+        found.append(Diagnostic(
+            "E215", f"`{deep.name}` waits for {together} transfers at once; {stream.slots} slots never hold them",
+            Label(stream.slots_span), (Label(deep.span, f"`{deep.name}`"),),
+            helps=(f"write `slots = {together}` or more",)))  # fmt: skip
+    return found

@@ -22,7 +22,7 @@ def matmul(call: m.Call, frame: Frame) -> ShardedValue:
         raise cannot("multiply several vectors by a matrix at once", call.span)
     if weight.name not in frame.done:
         _together(call, frame)
-    local = frame.local(f"@{weight.name}", call.type, call)
+    local = frame.read(frame.build.product_of(weight.name, frame.place), call.type, call)
     cut = weight.name in frame.build.shares.of_scattered
     if cut and isinstance(x, m.Call) and x.op == "rms_norm":
         return ShardedValue(None, None, axes(frame), local, x)
@@ -95,7 +95,7 @@ def _early(group: Group, frame: Frame) -> None:
 
 def loops(made: p.Product, build: Build) -> list[p.Op]:
     """Wait for an iteration's tiles, multiply, and let the slots' next transfers set out."""
-    streamed = made.ring in {stream.name for stream in build.schedule.streams}
+    streamed = isinstance(made.ring, p.StreamRef)
     found: list[p.Op] = []
     for i, run in enumerate(made.tiling.runs):
         start = p.Start(made.ring, len(run.rows))

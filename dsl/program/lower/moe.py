@@ -33,10 +33,10 @@ def route(statement: m.Assign, call: m.Call, frame: Frame) -> None:
         if static.depends and option not in ("eps", "scale"):
             raise cannot(f"choose experts by a `{option}` that depends on the layer", static.span)
         layer_scalar(build, static)
-    name = f"{frame.place}.{statement.names[0]}"
+    name = p.ValueRef(frame.place, statement.names[0])
     build.held(name, (experts,), "f32", frame.place, statement.span)
-    bank = f"experts {frame.place}"
-    frame.ops.append(p.Route(scores, evolve(call, args=(frame.local(scores, score.type, score), bias)), name, bank))
+    bank = p.ExpertPoolRef(frame.place)
+    frame.ops.append(p.Route(scores, evolve(call, args=(frame.read(scores, score.type, score), bias)), name, bank))
     if any(fetch.part == frame.place for fetch in build.schedule.fetches):
         # Transfers under way share the rate: the first comes sooner if the others set out after it.
         frame.ops.append(p.Fetch(bank, 0, 1))
@@ -47,7 +47,7 @@ def experts(node: m.Experts, frame: Frame) -> ShardedValue:
     build, place = frame.build, frame.place
     if not isinstance(node.routes, m.Local):
         raise cannot("routes that have no name", node.span)
-    routes = f"{place}.{node.routes.name}"
+    routes = p.ValueRef(place, node.routes.name)
     fetched = next((fetch for fetch in build.schedule.fetches if fetch.part == place), None)
     bank = expert_bank(build, place, node, fetched.slots if fetched else SLOTS, routes, _top(node, frame))
     inner = evolve(frame, ops=[], parameter=node.parameter, done=set())
@@ -57,7 +57,7 @@ def experts(node: m.Experts, frame: Frame) -> ShardedValue:
     if value.partial is not None and value.whole is not None:
         raise cannot("add to an expert's sum", node.span)
     shape = build.shares.shape(node.type.shape)
-    out = _product(body, shape, build) or inner.compute(frame.fresh("expert"), shape, "f32", body)
+    out = _product(body, shape, inner) or inner.compute(frame.fresh("expert"), shape, "f32", body)
     frame.count = inner.count
     result = build.held(frame.fresh("experts"), shape, "f32", place, node.span)
     once, each = _once(inner, node.span)
@@ -66,21 +66,21 @@ def experts(node: m.Experts, frame: Frame) -> ShardedValue:
     if begun < bank.slots:
         frame.ops.append(p.Fetch(bank.name, begun, bank.slots))
     frame.ops += [p.Experts(bank.name, tuple(each), out, result)]
-    local: Node = frame.local(result, Type("f32", node.type.shape), node)
+    local: Node = frame.read(result, Type("f32", node.type.shape), node)
     over = {axis for names in bank.products for weight in names for axis in _cut(build, weight)}
     return ShardedValue(local, None, tuple(a for a in axes(frame) if a in over)) if over else ShardedValue(None, local)
 
 
-def _product(body: Node, shape: tuple[int, ...], build: Build) -> str | None:
+def _product(body: Node, shape: tuple[int, ...], frame: Frame) -> p.BufferRef | None:
     """The buffer of a product that is, as it is, what an expert gives."""
-    view = build.views.get(body.name) if isinstance(body, m.Local) else None
+    view, build = frame.view_of(body) if isinstance(body, m.Read) else None, frame.build
     whole = view is not None and build.buffers[view.buffer].shape == (build.rows, *shape)
     return view.buffer if view is not None and whole else None
 
 
 def _once(inner: Frame, span: Span) -> tuple[list[p.Op], list[p.Op]]:
     """What is the same for all experts, and what is done for each."""
-    views, made = inner.build.views, set[str]()
+    made = set[p.BufferRef]()
     once: list[p.Op] = []
     each: list[p.Op] = []
     for op in inner.ops:
@@ -88,8 +88,8 @@ def _once(inner: Frame, span: Span) -> tuple[list[p.Op], list[p.Op]]:
             made.add(op.result)
             each.append(op)
         elif isinstance(op, p.Compute):
-            names = {node.name for node in walk(op.node) if isinstance(node, m.Local)} & views.keys()
-            own = bool(made & {views[name].buffer for name in names})
+            views = [inner.view_of(node) for node in walk(op.node)]
+            own = bool(made & {view.buffer for view in views if view is not None})
             made.update(op.outputs if own else ())
             (each if own else once).append(op)
         else:
@@ -114,24 +114,30 @@ def expert_matmul(call: m.Call, frame: Frame) -> ShardedValue:
     assert isinstance(indexed, m.Call)
     weight = indexed.args[0]
     assert isinstance(weight, m.WeightRef)
-    bank = build.banks[f"experts {frame.place}"]
+    bank = build.banks[p.ExpertPoolRef(frame.place)]
     number = next(i for i, names in enumerate(bank.products) if weight.name in names)
     if weight.name not in frame.done:
         frame.done.update(bank.products[number])
         operand = complete(frame.split(x, frame), x.type, frame)
-        name = f"{frame.place}.{'+'.join(w.split('.')[-1] for w in bank.products[number])}"
+        name = p.ProductRef(frame.place, bank.products[number])
         tiles = bank.layout.products[number].tiling
         held = build.buffer(
-            f"operand of {name}", (build.rows, tiles.inputs), build.dtype(Type("bf16")), frame.place, call.span
+            p.PartRef(p.Role.OPERAND, name),
+            (build.rows, tiles.inputs),
+            build.dtype(Type("bf16")),
+            frame.place,
+            call.span,
         )
-        result = build.buffer(f"product {name}", (build.rows, tiles.outputs), "f32", frame.place, call.span)
+        result = build.buffer(
+            p.PartRef(p.Role.RESULT, name), (build.rows, tiles.outputs), "f32", frame.place, call.span
+        )
         frame.ops += [p.Compute((held,), operand, None, x.span), p.ExpertDot(bank.name, number, held, result)]
         at = 0
         for each in bank.products[number]:
             rows = build.shares.weight_shape(build.schedule.model.weights[each])[1]
-            build.views[f"@{each}"] = p.View(result, at, (rows,))
+            build.views[p.MatmulRef(each)] = p.View(result, at, (rows,))
             at += rows
-    return partial_product(build, weight, frame.local(f"@{weight.name}", call.type, call))
+    return partial_product(build, weight, frame.read(build.product_of(weight.name, frame.place), call.type, call))
 
 
 def partial_product(build: Build, weight: m.WeightRef, local: Node) -> ShardedValue:

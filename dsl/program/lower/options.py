@@ -26,7 +26,7 @@ def by_layer(call: m.Call, frame: Frame) -> Node:
         raise cannot(f"`{call.op}` with an option that depends on the layer", static.span)
     names = {f"+given {i}": arg for i, arg in enumerate(call.args) if isinstance(arg, m.Call | m.Select | m.Let)}
     if len(ways) > 1:
-        bound = {id(arg): frame.local(name, arg.type, arg) for name, arg in names.items()}
+        bound = {id(arg): m.Local(name, arg.type, arg.span) for name, arg in names.items()}
         call = evolve(call, args=tuple(bound.get(id(arg), arg) for arg in call.args))
     found: Node | None = None
     for layers, options in reversed(ways):
@@ -72,6 +72,6 @@ def _turns(call: m.Call, frame: Frame) -> None:
         lanes = turned(channels, turning)
         number = len(build.turns) + 1
         cos, sin = (
-            build.buffer(f"{what} {number}", (build.rows, lanes), "f32", "", call.span) for what in ("cos", "sin")
+            build.buffer(p.RopeRef(what, number), (build.rows, lanes), "f32", "", call.span) for what in ("cos", "sin")
         )
         build.turns[key] = p.RopeTables(cos, sin, channels, call)

@@ -7,32 +7,29 @@ from ...model.ir import Node, Type
 from ...model.shapes import Poly
 from ...targets.lanes import LANES
 from ...text import syntax as s
+from .. import ir as p
 from .build import cannot, layer_scalar
 from .frame import Frame
 
 
-def columns_of(value: str) -> str:
-    """The name of the gather that ends a sum of which each core completes its own columns."""
-    return f"{value} columns"
-
-
-def named(type_: Type, node: Node, frame: Frame) -> tuple[str, int]:
+def named(type_: Type, node: Node, frame: Frame) -> tuple[p.SumRef, int]:
     """The name of a sum that the statement at hand completes, and its length."""
-    name, shape = f"{frame.place}.{frame.value}", frame.build.shares.shape(type_.shape)
+    name, shape = p.SumRef(frame.place, frame.value), frame.build.shares.shape(type_.shape)
     if len(shape) != 1:
         raise cannot("sum matrices over cores", node.span)
-    return (frame.fresh(frame.value) if {name, columns_of(name)} & frame.build.exchanges.keys() else name), shape[0]
+    if {name, p.ColumnsRef(name)} & frame.build.exchanges.keys():
+        name = p.SumRef(frame.place, frame.value, frame.next_number())
+    return name, shape[0]
 
 
-def share(name: str, width: int, node: Node, frame: Frame) -> str:
+def share(name: p.SumRef, width: int, node: Node, frame: Frame) -> p.BufferRef:
     """The buffer of this core's share of a sum: a product's as it is, if there is one."""
     if isinstance(node, m.Call) and node.op == "f32":
         node = node.args[0]
-    known = frame.build.known(node.name, frame.place) if isinstance(node, m.Local) else None
-    view = None if known is None else frame.build.views[known]
+    view = frame.view_of(node) if isinstance(node, m.Read) else None
     if view is not None and (view.start, view.shape, frame.build.buffers[view.buffer].dtype) == (0, (width,), "f32"):
         return view.buffer
-    return frame.compute(f"share of {name}", (width,), "f32", node)
+    return frame.compute(p.PartRef(p.Role.SHARE, name), (width,), "f32", node)
 
 
 def squares(norm: m.Call) -> Node:

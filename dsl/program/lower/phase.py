@@ -79,7 +79,7 @@ def _taps(build: Build, statements: tuple[m.Statement, ...]) -> None:
             if isinstance(node, m.Local) and node.name in model.taps}  # fmt: skip
     for name in model.taps:
         if name in read:
-            tap, key = model.taps[name], f"taps {name}"
+            tap, key = model.taps[name], p.TapsRef(name)
             shape, dtype = build.shares.shape(tap.type.shape), build.dtype(tap.type)
             if shape != build.shares.instance.shape(tap.type.shape):
                 raise cannot("read taps of which each core has a share", tap.span)
@@ -135,8 +135,9 @@ def _values(build: Build) -> list[p.Op]:
         full = build.full(name, build.place)
         view = build.views[full]
         held = build.buffers[view.buffer]
-        build.outputs[full] = p.Array(full, held.shape, held.dtype, "value", build.place)
-        found.append(p.Emit(view.buffer, full))
+        left = p.StepOutputRef(full)
+        build.outputs[left] = p.Array(left, held.shape, held.dtype, "value", build.place)
+        found.append(p.Emit(view.buffer, left))
     return found
 
 
@@ -148,9 +149,10 @@ def _ids(build: Build) -> list[p.Op]:
     # The last collective is over all cores: only so have all left the barrier when one leaves the call.
     apart = any(set(x.axes) != set(build.schedule.over_all) for x in build.exchanges.values())
     if share != build.shares.instance.length(axis) or apart:
-        exchange = "ids"
+        exchange = p.IdsRef()
         build.exchanges[exchange] = p.Collective(exchange, ARGMAX, Wire.INT32, build.schedule.over_all,
-                                                 "logits", "ids", 0, 128, build.step.span)  # fmt: skip
-    held = build.views["logits"].buffer
-    build.outputs["logits"] = p.Array("logits", build.buffers[held].shape, build.buffers[held].dtype, "logits")
-    return [p.Argmax("logits", share, exchange), p.Emit(held, "logits")]
+                                                 p.LOGITS, None, 0, 128, build.step.span)  # fmt: skip
+    held = build.views[p.LOGITS].buffer
+    left = p.LogitsRef()
+    build.outputs[left] = p.Array(left, build.buffers[held].shape, build.buffers[held].dtype, "logits")
+    return [p.Argmax(p.LOGITS, share, exchange), p.Emit(held, left)]

@@ -18,7 +18,6 @@ from .frame import Frame
 from .partials import axes, named, normed, number, share, squares
 from .reduce_scatter import by_columns
 from .sharded_value import ShardedValue
-from .small_weights import ROW, looked_up
 
 
 def complete(split: ShardedValue, type_: Type, frame: Frame) -> Node:
@@ -62,8 +61,8 @@ def _span(split: ShardedValue, frame: Frame) -> Span:
 def _unsaid(split: ShardedValue, frame: Frame) -> tuple[CollectiveKind, Wire]:
     """A row of a table is on one core only: its own type loses nothing on the way, and there is no hurry."""
     build, node = frame.build, split.partial
-    if isinstance(node, m.Local) and node.name.startswith(ROW) and split.scaled is None:
-        dtype = build.dtype(build.schedule.model.weights[looked_up(node.name)[0]].type)
+    if isinstance(node, m.Read) and isinstance(node.ref, p.RowRef) and split.scaled is None:
+        dtype = build.dtype(build.schedule.model.weights[node.ref.table].type)
         return SCATTER_GATHER, Wire(dtype)
     return UNSAID
 
@@ -96,10 +95,10 @@ def _sum(split: ShardedValue, type_: Type, by: CollectiveKind, wire: Wire, frame
     value = share(name, width, node, frame)
     scatter = by.operation is Operation.REDUCE_SCATTER
     columns = build.shares.scattered(width) if scatter else width
-    result = build.held(f"+{name}", (columns,), "f32", frame.place, node.span)
+    result = build.held(p.PartRef(p.Role.COMPLETE, name), (columns,), "f32", frame.place, node.span)
     late = frame.value if scatter else None
     frame.exchange(p.Collective(name, by, wire, split.axes, value, result, 0, width, node.span), late)
-    return frame.local(result, type_, node)
+    return frame.read(result, type_, node)
 
 
 def _scaled(split: ShardedValue, type_: Type, by: CollectiveKind, wire: Wire, frame: Frame) -> Node:
@@ -110,13 +109,16 @@ def _scaled(split: ShardedValue, type_: Type, by: CollectiveKind, wire: Wire, fr
     name, width = named(type_, node, frame)
     shares = tuple(each for each in (split.partial, node, squares(norm)) if each is not None)
     total = (len(shares) - 1) * width + LANES
-    value = frame.compute(f"share of {name}", (total,), "f32", m.Call("side_by_side", shares, (), (type_,), node.span))
-    result = build.buffer(f"sum of {name}", (build.rows, total), "f32", frame.place, node.span)
+    message = m.Call("side_by_side", shares, (), (type_,), node.span)
+    value = frame.compute(p.PartRef(p.Role.SHARE, name), (total,), "f32", message)
+    result = build.buffer(p.PartRef(p.Role.SUM, name), (build.rows, total), "f32", frame.place, node.span)
     frame.exchange(p.Collective(name, by, wire, split.axes, value, result, 0, total, node.span))
     found = []
     for i in range(len(shares)):
-        build.views[f"+{name} {i}"] = p.View(result, i * width, (LANES if i == len(shares) - 1 else width,))
-        found.append(frame.local(f"+{name} {i}", type_, node))
+        build.views[p.PartRef(p.Role.COMPLETE, name, i)] = p.View(
+            result, i * width, (LANES if i == len(shares) - 1 else width,)
+        )
+        found.append(frame.read(p.PartRef(p.Role.COMPLETE, name, i), type_, node))
     divided = normed(found[-2], found[-1], norm, type_, frame)
     return divided if len(shares) == 2 else m.Call("add", (found[0], divided), (), (type_,), node.span)
 
@@ -131,15 +133,15 @@ def gather(weights: tuple[str, ...], product: p.Product, frame: Frame) -> p.Send
     start, end = views[0].start, views[-1].start + views[-1].shape[0]
     if sum(view.shape[0] for view in views) != end - start:
         raise cannot("gather values in one message that do not lie side by side", product.span)
-    name = f"{frame.place}.{'+'.join(w.split('.')[-1] for w in weights)}"
+    name = p.GatherRef(p.ProductRef(frame.place, weights))
     pieces, at = [], 0
     for weight, name_, view in zip(weights, names, views, strict=True):
         whole = build.shares.instance.length(build.schedule.model.weights[weight].shape[0])
-        result = build.buffer(f"whole {weight}", (build.rows, whole), "f32", frame.place, product.span)
+        result = build.buffer(p.GatheredRef(weight), (build.rows, whole), "f32", frame.place, product.span)
         build.views[name_] = p.View(result, 0, (whole,))
         pieces.append(p.Piece(result, at, view.shape[0]))
         at += view.shape[0]
-    build.exchanges[name] = p.Collective(name, GATHER, Wire.F32, over, product.result, "", start, at,
+    build.exchanges[name] = p.Collective(name, GATHER, Wire.F32, over, product.result, None, start, at,
                                        product.span, tuple(pieces))  # fmt: skip
     return p.Send(name)
 
@@ -149,10 +151,10 @@ def norm_of_share(call: m.Call, over: tuple[str, ...], count: int, frame: Frame)
     build, (x, gain), one = frame.build, call.args, (Poly.of(1),)
     squares = frame.fresh("squares")
     value = frame.compute(
-        f"share of {squares}", (1,), "f32", m.Call("sum_squares", (x,), (), (Type("f32", one),), call.span)
+        p.PartRef(p.Role.SHARE, squares), (1,), "f32", m.Call("sum_squares", (x,), (), (Type("f32", one),), call.span)
     )
-    result = build.held(f"+{squares}", (1,), "f32", frame.place, call.span)
-    frame.exchange(p.Collective(squares, *UNSAID, over, value, result, 0, 1, call.span))
-    total = frame.local(result, Type("f32", one), call)
+    result = build.held(p.PartRef(p.Role.COMPLETE, squares), (1,), "f32", frame.place, call.span)
+    frame.exchange(p.Collective(p.OfOpRef(squares), *UNSAID, over, value, result, 0, 1, call.span))
+    total = frame.read(result, Type("f32", one), call)
     options = (*call.options, ("count", number(count, call)))
     return m.Call("rms_norm_of_share", (x, total, gain), options, call.types, call.span)

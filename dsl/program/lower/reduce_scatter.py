@@ -11,7 +11,7 @@ from ...targets.lanes import LANES, padded
 from .. import ir as p
 from .build import cannot
 from .frame import Frame
-from .partials import axes, columns_of, named, normed, share, squares
+from .partials import axes, named, normed, share, squares
 from .sharded_value import ShardedValue
 
 
@@ -31,28 +31,28 @@ def by_columns(split: ShardedValue, type_: Type, by: CollectiveKind, wire: Wire,
     terms = [term for term in (_own_sum(split, type_, name, width, wire, frame), split.own) if term is not None]
     own = terms[0] if len(terms) == 1 else m.Call("add", tuple(terms), (), (type_,), like.span)
     columns = build.shares.scattered(width)
-    value = frame.compute(f"own {name}", (columns,), "f32", own)
-    result = build.held(f"+{name}", (width,), "f32", frame.place, like.span)
-    frame.exchange(p.Collective(columns_of(name), GATHER, wire, every, value, "", 0, columns, like.span,
+    value = frame.compute(p.PartRef(p.Role.OWN, name), (columns,), "f32", own)
+    result = build.held(p.PartRef(p.Role.COMPLETE, name), (width,), "f32", frame.place, like.span)
+    frame.exchange(p.Collective(p.ColumnsRef(name), GATHER, wire, every, value, None, 0, columns, like.span,
                               (p.Piece(result, 0, columns),)))  # fmt: skip
-    return frame.local(result, type_, like)
+    return frame.read(result, type_, like)
 
 
-def _own_sum(split: ShardedValue, type_: Type, name: str, width: int, wire: Wire, frame: Frame) -> Node | None:
+def _own_sum(split: ShardedValue, type_: Type, name: p.SumRef, width: int, wire: Wire, frame: Frame) -> Node | None:
     """This core's columns of a sum; normalised, if what was multiplied is not yet."""
     build, norm, node = frame.build, split.norm, split.scaled if split.partial is None else split.partial
     if node is None:
         return None
     columns, value = build.shares.scattered(width), share(name, width, node, frame)
-    result = build.held(f"sum of {name}", (columns,), "f32", frame.place, node.span)
-    local: Node = frame.local(result, type_, node)
+    result = build.held(p.PartRef(p.Role.SUM, name), (columns,), "f32", frame.place, node.span)
+    local: Node = frame.read(result, type_, node)
     pieces: tuple[p.Piece, ...] = ()
-    beside = ""
+    beside: p.BufferRef | None = None
     if norm is not None:
-        beside = frame.compute(f"squares of {name}", (LANES,), "f32", squares(norm))
-        total = build.held(f"sum of squares of {name}", (LANES,), "f32", frame.place, norm.span)
+        beside = frame.compute(p.PartRef(p.Role.SQUARES, name), (LANES,), "f32", squares(norm))
+        total = build.held(p.PartRef(p.Role.TOTAL_SQUARES, name), (LANES,), "f32", frame.place, norm.span)
         pieces = (p.Piece(result, 0, columns), p.Piece(total, padded(-(-width // build.schedule.cores)), LANES))
-        local = normed(local, frame.local(total, type_, node), norm, type_, frame)
+        local = normed(local, frame.read(total, type_, node), norm, type_, frame)
     frame.exchange(p.Collective(name, REDUCE_SCATTER, wire, split.axes, value, result, 0, width, node.span, pieces,
                               beside))  # fmt: skip
     return local

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import attrs
 
-from ...collectives.collective import BufferNeed
+from ...collectives.collective import BufferNeed, Operation
 from ...model import ir as m
 from ...model.facts import same_operand
 from ...source import Span
@@ -43,7 +43,7 @@ def record(program: p.Program) -> dict[str, Any]:
         "rings": [_ring(program, ring) for ring in program.rings.values()],
         "products": [_product(program, product) for product in program.products.values()],
         "transfers": {
-            ring: [{"product": name, "layer": layer} for name, layer in program.transfers(ring)]
+            ring.label: [{"product": name.label, "layer": layer} for name, layer in program.transfers(ring)]
             for ring in program.rings
         },
         "copies": plain(tuple(program.copies.values())),
@@ -95,19 +95,20 @@ def collectives(program: p.Program) -> list[dict[str, Any]]:
     """What each sends, and how often a step does; `buffers` are shared by all of one shape, listed with the first."""
     ends = ((at.op, at.trips) for at in walk(program))
     times = {op.exchange: trips for op, trips in ends if isinstance(op, p.Receive | p.Argmax) and op.exchange}
-    listed: set[str] = set()
+    listed: set[m.Ref] = set()
     found = []
     for exchange in program.exchanges.values():
         needs, shared = collective(program, exchange), exchange_set(program, exchange)
+        made = exchange.name if exchange.kind.operation is Operation.ARGMAX else exchange.result
         found.append({
-            "name": exchange.name,
+            "name": exchange.name.label,
             "kind": needs.kind.operation,
             "by": needs.kind.by,
             "wire": needs.exchanged.wire,
             "axes": list(exchange.axes),
             "width": exchange.width,
-            "value": exchange.value,
-            "result": exchange.result,
+            "value": exchange.value.label,
+            "result": "" if made is None else made.label,
             "runs": times.get(exchange.name, 0),
             "rounds": needs.serial,
             "sent_bytes": needs.sent,
@@ -134,6 +135,8 @@ def plain(value: Any) -> Any:
         return line(value)
     if isinstance(value, _NODES):
         return source(value.span)
+    if isinstance(value, m.Ref):
+        return value.label
     if isinstance(value, tuple):
         return [plain(each) for each in value]
     if not attrs.has(type(value)):
@@ -157,13 +160,13 @@ def _total(lines: tuple[Moved, ...]) -> dict[str, int]:
 
 def _room(need: p.Buffer | BufferNeed) -> dict[str, Any]:
     size = padded_bytes(need.shape, need.dtype)
-    return {"name": need.name, "shape": list(need.shape), "dtype": need.dtype, "padded_bytes": size}
+    return {"name": str(need.name), "shape": list(need.shape), "dtype": need.dtype, "padded_bytes": size}
 
 
 def _ring(program: p.Program, ring: p.Ring) -> dict[str, Any]:
     tape = tapes(program)[ring.name]
     return {
-        "name": ring.name,
+        "name": ring.name.label,
         "slots": ring.slots,
         "slot_bytes": ring.rows * ROW_BYTES,
         "bytes": ring_bytes(ring),

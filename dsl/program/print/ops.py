@@ -64,27 +64,29 @@ def _under(text: str, indent: str, width: int) -> list[str]:
 
 def _compute(op: p.Compute) -> _Said:
     guard = f"  when {source(op.guard.span)}" if op.guard is not None else ""
-    return _Said("compute", ", ".join(op.outputs), source(op.span) + guard, line(op.span))
+    return _Said("compute", ", ".join(map(str, op.outputs)), source(op.span) + guard, line(op.span))
 
 
 def _wait(op: p.Wait) -> _Said:
     many = f"{len(op.rows)} transfers" if len(op.rows) > 1 else "a transfer"
-    return _Said("wait", op.ring, f"{many}, {' + '.join(f'{rows * ROW_BYTES // 1024:,}' for rows in op.rows)} KiB")
+    return _Said(
+        "wait", op.ring.label, f"{many}, {' + '.join(f'{rows * ROW_BYTES // 1024:,}' for rows in op.rows)} KiB"
+    )
 
 
 def _saved(op: p.StoreWait) -> _Said:
     which = "every slot" if op.all_ else "the slot of the next layer" if op.ahead else "this layer's slot"
-    return _Said("saved", op.copy, f"{which} is free" if not op.all_ else f"{which} has left")
+    return _Said("saved", op.copy.label, f"{which} is free" if not op.all_ else f"{which} has left")
 
 
 def _greedy(op: p.Argmax) -> _Said:
     over = f", over all cores by `{op.exchange}`" if op.exchange is not None else ""
-    return _Said("choose", op.logits, f"the largest of {op.share:,}, the lowest id on ties{over}")
+    return _Said("choose", op.logits.label, f"the largest of {op.share:,}, the lowest id on ties{over}")
 
 
 def _lookup(op: p.Lookup) -> _Said:
     share = f", if it is among this core's {op.share:,}" if op.share is not None else ""
-    return _Said("look up", op.buffer, f"entry `{source(op.index.span)}`{share}", line(op.index.span))
+    return _Said("look up", op.buffer.label, f"entry `{source(op.index.span)}`{share}", line(op.index.span))
 
 
 def _carried(op: p.RowLoop) -> str:
@@ -103,32 +105,34 @@ def _any(op: Any) -> _Said:
 _SAY: dict[type, Callable[[Any], _Said]] = {
     p.Barrier: lambda op: _Said("barrier", "all cores have entered the call"),
     p.Start: lambda op: _Said(
-        "start", op.ring, f"the next {op.count} transfers" if op.count > 1 else "the next transfer"
+        "start", op.ring.label, f"the next {op.count} transfers" if op.count > 1 else "the next transfer"
     ),
     p.Wait: _wait,
-    p.Dot: lambda op: _Said("dot", op.product, f"cut {op.run + 1}"),
-    p.CopyStart: lambda op: _Said("load", op.copy, "for the next layer" if op.ahead else ""),
-    p.CopyWait: lambda op: _Said("loaded", op.copy),
-    p.StoreStart: lambda op: _Said("save", op.copy),
+    p.Dot: lambda op: _Said("dot", op.product.label, f"cut {op.run + 1}"),
+    p.CopyStart: lambda op: _Said("load", op.copy.label, "for the next layer" if op.ahead else ""),
+    p.CopyWait: lambda op: _Said("loaded", op.copy.label),
+    p.StoreStart: lambda op: _Said("save", op.copy.label),
     p.StoreWait: _saved,
     p.Lookup: _lookup,
     p.Compute: _compute,
-    p.Send: lambda op: _Said("send", op.exchange),
-    p.Receive: lambda op: _Said("receive", op.exchange),
-    p.StartTiles: lambda op: _Said("start", op.ring, "its first tiles"),
-    p.Attend: lambda op: _Said("attend", op.result, source(op.call.span), line(op.call.span)),
-    p.AttendBlock: lambda op: _Said("attend", op.result, source(op.call.span), line(op.call.span)),
+    p.Send: lambda op: _Said("send", op.exchange.label),
+    p.Receive: lambda op: _Said("receive", op.exchange.label),
+    p.StartTiles: lambda op: _Said("start", op.ring.label, "its first tiles"),
+    p.Attend: lambda op: _Said("attend", op.result.label, source(op.call.span), line(op.call.span)),
+    p.AttendBlock: lambda op: _Said("attend", op.result.label, source(op.call.span), line(op.call.span)),
     p.ArgmaxValue: lambda op: _Said(
         "choose",
-        op.result,
+        op.result.label,
         f"the largest of {op.value}, the lowest id on ties"
         + (f", over all cores by `{op.exchange}`" if op.exchange is not None else ""),
         line(op.call.span),
     ),
-    p.Keep: lambda op: _Said("keep", op.buffer, source(op.node.span), line(op.span)),
+    p.Keep: lambda op: _Said("keep", op.buffer.label, source(op.node.span), line(op.span)),
     p.RowLoop: lambda op: _Said("rows", f"{op.start} .. {op.stop}", _carried(op)),
-    p.Fetch: lambda op: _Said("fetch", op.bank, f"of the chosen, from {op.first + 1} to {op.stop}"),
-    p.Emit: lambda op: _Said("emit", op.output, f"from {op.buffer}" if op.buffer != op.output else ""),
+    p.Fetch: lambda op: _Said("fetch", op.bank.label, f"of the chosen, from {op.first + 1} to {op.stop}"),
+    p.Emit: lambda op: _Said(
+        "emit", op.output.label, f"from {op.buffer}" if op.buffer.label != op.output.label else ""
+    ),
     p.Argmax: _greedy,
     p.Repeat: lambda op: _Said("repeat", f"{op.count} times"),
     p.LayerLoop: lambda op: _Said("layers", f"{op.start} .. {op.stop}"),

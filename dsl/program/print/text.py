@@ -78,8 +78,8 @@ def _moved(program: p.Program, lines: tuple[Moved, ...]) -> list[str]:
 def _buffers(program: p.Program) -> list[str]:
     """The bill's lines by place: buffers in the Program's order, then what else is there."""
     found, by_place = bill(program), dict[str, list[Line]]({"": []})
-    lines = {line.name: line for line in found.lines}
-    for line in (*(lines.pop(name) for name in program.buffers if name in lines), *lines.values()):
+    lines = {line.of or line.name: line for line in found.lines}
+    for line in (*(lines.pop((ref,)) for ref in program.buffers if (ref,) in lines), *lines.values()):
         by_place.setdefault(line.place, []).append(line)
     rows: list[tuple[str, ...]] = []
     for place, held in by_place.items():
@@ -91,7 +91,7 @@ def _buffers(program: p.Program) -> list[str]:
 
 
 def _held(line: Line, program: p.Program) -> tuple[str, ...]:
-    buffer = program.buffers.get(line.name)
+    buffer = next((program.buffers[ref] for ref in line.of if isinstance(ref, p.BufferRef)), None)
     if buffer is not None:
         return (f"  {line.name}", _shape(buffer.shape), buffer.dtype, number(line.bytes))
     name = line.name if len(line.name) <= _NAME else f"{line.name[: _NAME - 2]} …"
@@ -110,7 +110,7 @@ def _rings(program: p.Program) -> list[str]:
         order: dict[str, list[str]] = {}
         for product in program.products.values():
             if product.ring == ring.name:
-                order.setdefault(product.place, []).append(product.name.removeprefix(f"{product.place}."))
+                order.setdefault(product.place, []).append(product.name.short)
         rows = [(f"  {place}", f"x {program.times(place)}", ", ".join(names)) for place, names in order.items()]
         found += table(rows, right=(1,))
     return found
@@ -124,7 +124,7 @@ def _products(program: p.Program) -> list[str]:
         inputs = program.shares.weight_shape(program.instance.model.weights[product.weights[0]])[-1]
         shape = f"{product.dtype}[{'+'.join(map(str, product.widths))}, {inputs}]"
         padding = size - own_bytes(program, product)
-        rows.append((product.name, shape, product.ring, number(size), number(padding)))
+        rows.append((product.name.label, shape, product.ring.label, number(size), number(padding)))
         rows += [(f"  {_run(run)}", "", "", "", "") for run in tiling.runs]
     head = ("name, and how it is cut", "weights of a core", "ring", "tape bytes", "padding")
     # how a product is cut may run on below the other columns
@@ -158,13 +158,15 @@ def _copies(program: p.Program) -> list[str]:
     rows = [("name", "part", "slots", "entry", "in", "out")]
     for copy in program.copies.values():
         array = program.arrays.get(copy.name) or program.outputs[copy.name]
-        rows.append((copy.name, copy.part or "the model", str(copy.slots), _shape(array.shape[1:]) + " " + array.dtype,
+        entry = f"{_shape(array.shape[1:])} {array.dtype}"
+        rows.append((copy.name.label, copy.part or "the model", str(copy.slots), entry,
                      _yes(copy.name in program.arrays), _yes(copy.name in program.outputs)))  # fmt: skip
     return table(rows, right=(2,)) if program.copies else []
 
 
 def _caches(program: p.Program) -> list[str]:
-    return table([(ring.name, ", ".join(ring.caches), f"{ring.slots} slots x {ring.tile} positions", _shared_out(ring))
+    return table([(ring.name.label, ", ".join(map(str, ring.caches)),
+                   f"{ring.slots} slots x {ring.tile} positions", _shared_out(ring))
                   for ring in program.caches.values()])  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...model import ir as m
 from ...model.facts import STEP
 from .. import ir as p
 from ..ir.walk import Placed, walk
@@ -12,16 +13,19 @@ from .reach import Touched
 
 _PART = 4  # of a path: phase, loop over layers, place in the layer, alternative
 
+# By place and span.
+type Named = dict[tuple[str, object], tuple[p.BufferRef, ...]]
 
-def values_machine(program: p.Program, touched: Touched) -> Automaton[frozenset[str]]:
+
+def values_machine(program: p.Program, touched: Touched) -> Automaton[frozenset[p.BufferRef]]:
     """The state is the values that have been computed; a part's are gone when its layer is over."""
-    moved = {copy.buffer for copy in program.copies.values()} | set(program.banks)
+    moved: set[p.BufferRef] = {copy.buffer for copy in program.copies.values()} | set(program.banks)
     moved |= {name for cache in program.caches.values() for name in cache.buffers}
     # Of what is written element by element, a reader knows which are there.
     moved |= {at.op.buffer for at in walk(program) if isinstance(at.op, p.Put | p.Keep)}
     of_parts = frozenset(b.name for b in program.buffers.values() if not program.is_step(program.home(b.place)))
 
-    def step(state: frozenset[str], op: p.Op, at: Moment) -> frozenset[str]:
+    def step(state: frozenset[p.BufferRef], op: p.Op, at: Moment) -> frozenset[p.BufferRef]:
         found = touched[at.path]
         for name in (*found.reads, *found.updates):
             if name not in state and name not in moved:
@@ -32,7 +36,7 @@ def values_machine(program: p.Program, touched: Touched) -> Automaton[frozenset[
             at.say(name, op, f"`{name}` is computed")
         return state.union(found.writes)
 
-    def turn(state: frozenset[str], _: Parts) -> frozenset[str]:
+    def turn(state: frozenset[p.BufferRef], _: Parts) -> frozenset[p.BufferRef]:
         return state - of_parts
 
     return Automaton(frozenset(), step, turn)
@@ -40,7 +44,7 @@ def values_machine(program: p.Program, touched: Touched) -> Automaton[frozenset[
 
 def shared(program: p.Program, ops: tuple[Placed, ...], touched: Touched) -> Iterator[Fault]:
     """Buffers that hold more than one thing: which of them a reader finds would depend on the order."""
-    holds: dict[str, dict[object, tuple[p.Op | None, str]]] = {}
+    holds: dict[p.BufferRef, dict[object, tuple[p.Op | None, str]]] = {}
     for copy in program.copies.values():
         holds.setdefault(copy.buffer, {})["copy", copy.name] = None, copy.part or STEP
     for cache in program.caches.values():
@@ -60,26 +64,32 @@ def shared(program: p.Program, ops: tuple[Placed, ...], touched: Touched) -> Ite
             yield fault
 
 
-def _named(program: p.Program) -> dict[tuple[str, object], tuple[str, ...]]:
+def _named(program: p.Program) -> Named:
     """What each statement sets, by its place and span."""
-    found: dict[tuple[str, object], tuple[str, ...]] = {}
+    found: Named = {}
     model = program.instance.model
     for place, body in program.shares.facts.bodies.items():
         if place not in program.places:
             continue
         step = program.phase_of(place).step
         for statement in body:
-            names = statement.names if hasattr(statement, "names") else (f"entry {statement.state}",)
-            own = place not in model.parts or not hasattr(statement, "names")
-            found[place, statement.span] = tuple(n if own or n in step.types else f"{place}.{n}" for n in names)
+            if isinstance(statement, m.Assign):
+                names = statement.names
+                found[place, statement.span] = tuple(
+                    p.ValueRef("" if place not in model.parts or n in step.types else place, n) for n in names
+                )
+            elif model.states[statement.state].kind == "cache":
+                found[place, statement.span] = (p.EntryRef(p.ModelCacheRef(statement.state)),)
+            else:
+                found[place, statement.span] = (p.ModelBufferRef(statement.state),)
     for ring in program.caches.values():
         if ring.expanded is not None:
             (call,) = program.shares.facts.latent_attention(ring.part)
-            found[ring.part, call.span] = tuple(f"entry {name}" for name in ring.caches)
+            found[ring.part, call.span] = tuple(map(p.EntryRef, ring.caches))
     return found
 
 
-def _thing(at: Placed, number: int, program: p.Program, names: dict[tuple[str, object], tuple[str, ...]]) -> object:
+def _thing(at: Placed, number: int, program: p.Program, names: Named) -> object:
     """What an op puts into the buffer that it writes."""
     match op := at.op:
         case p.Compute() | p.Put():
@@ -90,7 +100,7 @@ def _thing(at: Placed, number: int, program: p.Program, names: dict[tuple[str, o
                 return "made", *_where(at, program), number
             if isinstance(op, p.Compute) and program.home(at.place) != at.place:
                 return "value", op.outputs[number]  # of a row, or of all rows
-            return ("copy" if said[number] in program.copies else "value"), said[number]
+            return ("copy" if _is_copied(program, said[number]) else "value"), said[number]
         case p.RowLoop():
             return "value", op.carried[number][1]
         case p.Dot():
@@ -109,6 +119,10 @@ def _where(at: Placed, program: p.Program) -> tuple[object, ...]:
     return at.place, at.path
 
 
-def _is_trace(program: p.Program, buffer: str) -> bool:
+def _is_copied(program: p.Program, buffer: p.BufferRef) -> bool:
+    return isinstance(buffer, p.ArrayRef) and buffer in program.copies
+
+
+def _is_trace(program: p.Program, buffer: p.BufferRef) -> bool:
     """Whether a buffer is one that a trace leaves from."""
-    return buffer in program.outputs and program.outputs[buffer].kind == "trace"
+    return isinstance(buffer, p.TraceRef) and buffer in program.outputs

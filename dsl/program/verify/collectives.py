@@ -9,34 +9,34 @@ from __future__ import annotations
 
 from ...records import frozen
 from .. import ir as p
-from ..ir.scratch import exchange_set
+from ..ir.scratch import ExchangeSet, exchange_set
 from .paths import Automaton, Fault, Moment, Parts
 
 
-def set_of(program: p.Program, op: p.Op) -> str | None:
+def set_of(program: p.Program, op: p.Op) -> ExchangeSet | None:
     """The set of buffers that an op's exchange goes through."""
     name = op.exchange if isinstance(op, p.Send | p.Receive | p.Argmax | p.ArgmaxValue) else None
     return None if name is None else exchange_set(program, program.exchanges[name])
 
 
-def exchange_machine(program: p.Program) -> Automaton[str]:
+def exchange_machine(program: p.Program) -> Automaton[p.CollectiveRef | None]:
     """Of one set of buffers: the state is the exchange under way, or nothing."""
 
-    def send(state: str, name: str, op: p.Op, at: Moment) -> str:
+    def send(state: p.CollectiveRef | None, name: p.CollectiveRef, op: p.Op, at: Moment) -> p.CollectiveRef | None:
         if state:
             raise Fault("E225", f"`{name}` is sent while `{state}` is under way on the same buffers", op, "set")
-        at.say("set", op, f"`{name}` is sent")
+        at.say("set", op, f"`{name}` is sent", begins=True)
         return name
 
-    def receive(state: str, name: str, op: p.Op, at: Moment) -> str:
+    def receive(state: p.CollectiveRef | None, name: p.CollectiveRef, op: p.Op, at: Moment) -> p.CollectiveRef | None:
         if not state:
             raise Fault("E224", f"`{name}` waits for messages that were not sent", op, "set")
         if state != name:
             raise Fault("E225", f"`{name}` receives on buffers on which `{state}` is under way", op, "set")
         at.say("set", op, f"`{name}` is received")
-        return ""
+        return None
 
-    def step(state: str, op: p.Op, at: Moment) -> str:
+    def step(state: p.CollectiveRef | None, op: p.Op, at: Moment) -> p.CollectiveRef | None:
         match op:
             case p.Send():
                 return send(state, op.exchange, op, at)
@@ -46,16 +46,16 @@ def exchange_machine(program: p.Program) -> Automaton[str]:
                 return receive(send(state, op.exchange, op, at), op.exchange, op, at)
         return state
 
-    def idle(state: str) -> str:
+    def idle(state: p.CollectiveRef | None) -> p.CollectiveRef | None:
         """A body receives what it sends."""
         if state:
             raise Fault("E222", f"`{state}` is sent and not received where it was sent", None, "set")
         return state
 
-    def finish(state: str) -> None:
+    def finish(state: p.CollectiveRef | None) -> None:
         idle(state)
 
-    return Automaton("", step, lambda state, _: idle(state), idle, idle, finish)
+    return Automaton(None, step, lambda state, _: idle(state), idle, idle, finish)
 
 
 @frozen
@@ -63,7 +63,7 @@ class Entry:
     """Whether the cores have met, and the last exchange since. To meet again does no harm."""
 
     met: bool = False
-    last: str = ""
+    last: p.CollectiveRef | None = None
 
 
 def barrier_machine(program: p.Program) -> Automaton[Entry]:
@@ -78,7 +78,7 @@ def barrier_machine(program: p.Program) -> Automaton[Entry]:
             return state
         if not state.met:
             raise Fault("E226", f"`{name}` is sent to cores that may not have entered the call", op, "barrier")
-        at.say("barrier", op, f"`{name}` is sent")
+        at.say("barrier", op, f"`{name}` is sent", begins=True)
         return Entry(True, name)
 
     def finish(state: Entry) -> None:
@@ -90,7 +90,7 @@ def barrier_machine(program: p.Program) -> Automaton[Entry]:
     return Automaton(Entry(), step, finish=finish)
 
 
-def tiles_machine(program: p.Program, ring: str) -> Automaton[str]:
+def tiles_machine(program: p.Program, ring: p.CacheRingRef) -> Automaton[str]:
     """Of a ring of caches: whether a layer's first tiles are under way, `here` or since an earlier layer."""
     part = program.caches[ring].part
 
@@ -122,7 +122,7 @@ def tiles_machine(program: p.Program, ring: str) -> Automaton[str]:
     return Automaton("", step, turn, finish=finish)
 
 
-def bank_machine(program: p.Program, name: str) -> Automaton[frozenset[int] | None]:
+def bank_machine(program: p.Program, name: p.ExpertPoolRef) -> Automaton[frozenset[int] | None]:
     """Of a part's experts: the slots into which some are coming, of those that were chosen; `None` if none were.
 
     How many were chosen differs from core to core; what is done with each has no part in what cores do together.

@@ -33,15 +33,15 @@ class Computed(Flow):
     """
 
     said: Defined
-    content: dict[str, Content]
+    content: dict[p.BufferRef, Content]
     makes: Mapping[type, Callable[[Computed, Any], None]]
     at: p.Op | None = None
-    saved: dict[str, Held] = field(factory=dict)
-    emitted: dict[str, Held] = field(factory=dict)
-    sent: dict[str, tuple[Content, Content]] = field(factory=dict)
-    operands: dict[str, Held] = field(factory=dict)
-    routed: dict[str, Term] = field(factory=dict)
-    reached: dict[str, int] = field(factory=dict)
+    saved: dict[p.ArrayRef, Held] = field(factory=dict)
+    emitted: dict[p.ArrayRef, Held] = field(factory=dict)
+    sent: dict[p.CollectiveRef, tuple[Content, Content]] = field(factory=dict)
+    operands: dict[p.ProductRef, Held] = field(factory=dict)
+    routed: dict[p.ExpertPoolRef, Term] = field(factory=dict)
+    reached: dict[p.ValueRef, int] = field(factory=dict)
     greedy: list[Term] = field(factory=list)
 
     def run(self, ops: tuple[p.Op, ...]) -> None:
@@ -53,7 +53,7 @@ class Computed(Flow):
                 raise Wrong(f"no meaning is known of the op {type(op).__name__}: it has no row in `computed_ops.MAKES`")
             rule(self, op)
 
-    def region(self, buffer: str, start: int, width: int | None, what: str) -> Held:
+    def region(self, buffer: p.BufferRef, start: int, width: int | None, what: object) -> Held:
         """What lies in some columns of a buffer; all of it without a width."""
         found = self.content.get(buffer)
         if found is None:
@@ -68,7 +68,7 @@ class Computed(Flow):
             )
         return held
 
-    def seen(self, view: p.View, what: str) -> Held:
+    def seen(self, view: p.View, what: object) -> Held:
         """What a view shows."""
         held = self.program.buffers.get(view.buffer)
         if held is None:
@@ -77,14 +77,21 @@ class Computed(Flow):
 
     def local(self, node: m.Local) -> Held:
         """What lies where the name says."""
-        full = self.program.name_at(self.place, node.name)
-        if full is None:
-            raise Wrong(f"`{node.name}` lies nowhere")
-        view = self.program.views[full]
-        held = self.seen(view, node.name)
-        return self.renamed(full, held) if full in self.said.values and view.buffer != full else held
+        return self._at(self.program.ref_of(node, self.place), node.name)
 
-    def renamed(self, full: str, held: Held) -> Held:
+    def read(self, node: m.Read) -> Held:
+        """What lies there."""
+        return self._at(node.ref, node.ref)
+
+    def _at(self, ref: m.Ref | None, what: object) -> Held:
+        view = None if ref is None else self.program.views.get(ref)
+        if view is None:
+            raise Wrong(f"`{what}` lies nowhere")
+        held = self.seen(view, what)
+        own = isinstance(ref, p.ValueRef) and ref in self.said.values and view.buffer != ref
+        return self.renamed(ref, held) if own and isinstance(ref, p.ValueRef) else held
+
+    def renamed(self, full: p.ValueRef, held: Held) -> Held:
         """A value that is a product as it is, by its own name."""
         term, wanted = self.terms.atom("value", full, held.term, "f32"), self.said.values[full]
         if held.over or wanted != [term]:
@@ -109,11 +116,11 @@ class Computed(Flow):
     def state(self, name: str) -> Held:
         """A buffer of the model, or the layer's entry of a state."""
         kept = self.program.instance.model.states[name].kind == "state"
-        return self.region(f"state {name}" if kept else name, 0, None, name)
+        return self.region(p.StateRef(name) if kept else p.ModelBufferRef(name), 0, None, name)
 
     def update(self, name: str, term: Term) -> None:
         """In place."""
-        self.hold(f"state {name}", Held(term))
+        self.hold(p.StateRef(name), Held(term))
 
     def turned(self, node: m.Call) -> None:
         """By what the rows' positions turn every channel by."""
@@ -137,7 +144,7 @@ class Computed(Flow):
             if over := self.program.shares.over_values(axis):
                 raise Wrong(f"`{node.op}` reads along {axis}, of which cores over {words(over)} have a share each")
 
-    def hold(self, buffer: str, held: Held, width: int | None = None) -> None:
+    def hold(self, buffer: p.BufferRef, held: Held, width: int | None = None) -> None:
         """One value in a buffer, in its first `width` columns or all."""
         made = self.program.buffers.get(buffer)
         if made is None:
@@ -148,7 +155,7 @@ class Computed(Flow):
             raise Wrong(f"`{buffer}` has {columns} columns, of which its view shows {view.start} .. {view.shape[-1:]}")
         self.content[buffer] = (Region(0, columns, held),)
 
-    def write(self, full: str, held: Held, guard: m.Static | None = None) -> None:
+    def write(self, full: p.ValueRef, held: Held, guard: m.Static | None = None) -> None:
         """A named value: what the definition's next statement gives it, or again what it has."""
         if held.over:
             raise Wrong(f"`{full}` is given a share of a sum over {words(held.over)} that is not completed")
@@ -175,7 +182,7 @@ class Computed(Flow):
             raise Wrong(self.differs(full, term, wanted[min(at, len(wanted) - 1)]))
         self.hold(full, Held(term, cut=held.cut))
 
-    def differs(self, name: str, term: Term, wanted: Term) -> str:
+    def differs(self, name: m.Ref, term: Term, wanted: Term) -> str:
         """How a value is made of other things than the definition says."""
         has, should = (self.terms.names(self.inner(each)) for each in (term, wanted))
         more, less = ([each for each in a if each not in b] for a, b in ((has, should), (should, has)))
@@ -187,7 +194,7 @@ class Computed(Flow):
         key: Any = self.terms.made[term]
         return key[2] if key[0] == "value" else term
 
-    def unfinished(self) -> Iterator[tuple[str, str]]:
+    def unfinished(self) -> Iterator[tuple[m.Ref, str]]:
         """The names that were not given all of their values, and what is wrong with each."""
         for full, wanted in self.said.values.items():
             view, at = self.program.views.get(full), self.reached.get(full, 0)

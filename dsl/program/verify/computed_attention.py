@@ -22,15 +22,15 @@ def attend(flow: Computed, op: p.Attend) -> None:
     own = [flow.region(name, 0, None, name).term for name in op.entries]
     if len(own) != len(ring.caches):
         raise Wrong(f"`{op.ring}` has {len(ring.caches)} caches, and {len(own)} entries of the row")
-    caches = [flow.terms.atom("cache", name, entry) for name, entry in zip(ring.caches, own, strict=True)]
+    caches = [flow.terms.atom("cache", str(name), entry) for name, entry in zip(ring.caches, own, strict=True)]
     if call.op == "attend_latent" and ring.expanded is None:
         _latent(flow, op, queries, caches)
         return
     q = unrounded(flow.terms, queries[0])
     if call.op == "attend_latent":
         rest = [*_expanded(flow, ring, call, own), flow.terms.atom("weight", _name(call.args[3]))]
-    elif (named := tuple(map(_name, call.args[1:]))) != ring.caches:
-        raise Wrong(f"`{op.ring}` brings {', '.join(ring.caches)}; `attend` reads {', '.join(named)}")
+    elif (named := tuple(map(_name, call.args[1:]))) != _states(ring):
+        raise Wrong(f"`{op.ring}` brings {', '.join(map(str, ring.caches))}; `attend` reads {', '.join(named)}")
     else:
         rest = caches
     found = flow.terms.atom(call.op, q, *rest, flow.options(call))
@@ -38,18 +38,23 @@ def attend(flow: Computed, op: p.Attend) -> None:
     flow.hold(op.result, Held(found), flow.program.shares.length(call.type.shape[-1]))
 
 
+def _states(ring: p.CacheRing) -> tuple[str, ...]:
+    """The model's caches that a ring brings."""
+    return tuple(cache.state for cache in ring.caches if isinstance(cache, p.ModelCacheRef))
+
+
 def attend_block(flow: Computed, op: p.AttendBlock) -> None:
     """Over the caches that the ring brings, with the entries of an earlier phase, and the block's own."""
     ring, call, terms = flow.program.caches[op.ring], op.call, flow.terms
-    if (named := tuple(map(_name, call.args[3:]))) != ring.caches or len(op.earlier) != len(ring.caches):
-        raise Wrong(f"`{op.ring}` brings {', '.join(ring.caches)}; `{call.op}` reads {', '.join(named)}")
+    if (named := tuple(map(_name, call.args[3:]))) != _states(ring) or len(op.earlier) != len(ring.caches):
+        raise Wrong(f"`{op.ring}` brings {', '.join(map(str, ring.caches))}; `{call.op}` reads {', '.join(named)}")
     own = [complete(flow.region(name, 0, None, name), f"`{call.op}`").term for name in (*op.queries, *op.entries)]
     caches = []
     for cache, earlier in zip(ring.caches, op.earlier, strict=True):
         entries = flow.region(earlier, 0, None, earlier).term
-        if entries != terms.atom("entries", cache):
+        if entries != terms.atom("entries", str(cache)):
             raise Wrong(f"`{earlier}` does not hold the entries of `{cache}`")
-        caches.append(terms.atom("cache", cache, entries))
+        caches.append(terms.atom("cache", str(cache), entries))
     found = terms.atom(call.op, *(unrounded(terms, each) for each in own), *caches, flow.options(call))
     flow.along(call)
     flow.hold(op.result, Held(found), flow.program.shares.length(call.type.shape[-1]))
@@ -73,9 +78,9 @@ def _expanded(flow: Computed, ring: p.CacheRing, call: m.Call, own: list[Term]) 
     assert ring.expanded is not None
     terms, (heads, _, _, key, value), kept = flow.terms, _widths(flow, call), ring.expanded
     said = tuple(_name(arg) for arg in call.args[1:])
-    if (kept.latent, kept.common, kept.weight, kept.key, kept.value) != (*said, key, value):
+    if (kept.latent.state, kept.common.state, kept.weight, kept.key, kept.value) != (*said, key, value):
         raise Wrong(f"`{ring.name}` is made of other caches than `{call.op}` reads")
-    latent, common = (flow.region(f"entry {name}", 0, None, name).term for name in said[:2])
+    latent, common = (flow.region(p.EntryRef(p.ModelCacheRef(name)), 0, None, name).term for name in said[:2])
     both = terms.atom("matmul", terms.atom("weight", said[2]), unrounded(terms, latent))
     made = terms.atom("view_keys_values", both, common, (("heads", float(heads)), ("value", float(value))))
     for i, (name, entry) in enumerate(zip(ring.caches, own, strict=True)):
@@ -88,8 +93,8 @@ def _latent(flow: Computed, op: p.Attend, queries: list[Term], caches: list[Term
     """Queries that went through their heads' part of the weight, and the latents as they are."""
     ring, terms, (_, rank, width, key, value) = flow.program.caches[op.ring], flow.terms, _widths(flow, op.call)
     names = tuple(_name(arg) for arg in op.call.args[1:3])
-    if ring.caches != names:
-        raise Wrong(f"`{op.ring}` brings {', '.join(ring.caches)}; `attend_latent` reads {', '.join(names)}")
+    if _states(ring) != names:
+        raise Wrong(f"`{op.ring}` brings {', '.join(map(str, ring.caches))}; `attend_latent` reads {', '.join(names)}")
     axes = tuple(sorted(several(flow, ring.axes)))
     inner, outer = (_of_all(flow, query, axes, lanes) for query, lanes in zip(queries, (rank, width), strict=True))
     last: Any = terms.made[unrounded(terms, outer)]

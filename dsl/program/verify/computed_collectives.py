@@ -17,7 +17,7 @@ from .held import Content, Cut, Held, Region, words
 from .terms import Term
 
 
-def side_by_side(flow: Computed, node: m.Call, buffer: str) -> Content:
+def side_by_side(flow: Computed, node: m.Call, buffer: p.BufferRef) -> Content:
     """Values one after the other in one message."""
     found, at = [], 0
     for arg in node.args:
@@ -44,9 +44,9 @@ def send(flow: Computed, op: p.Send) -> None:
     """What the buffers hold now."""
     made, held = flow.program.exchanges[op.exchange], flow.content
     for name in (made.value, made.beside):
-        if name and name not in held:
+        if name is not None and name not in held:
             raise Wrong(f"`{made.name}` sends `{name}`, which holds nothing yet")
-    flow.sent[op.exchange] = held[made.value], held[made.beside] if made.beside else ()
+    flow.sent[op.exchange] = held[made.value], held[made.beside] if made.beside is not None else ()
 
 
 def receive(flow: Computed, op: p.Receive) -> None:
@@ -74,6 +74,12 @@ def several(flow: Computed, axes: tuple[str, ...]) -> frozenset[str]:
     return frozenset(axis for axis in axes if flow.program.schedule.ways((axis,)) > 1)
 
 
+def _result(made: p.Collective) -> p.BufferRef:
+    if made.result is None:
+        raise Wrong(f"`{made.name}` has no result")
+    return made.result
+
+
 def _covered(made: p.Collective, value: Content) -> None:
     if made.first or sum(each.width for each in value) != made.width:
         lies = sum(each.width for each in value)
@@ -83,7 +89,8 @@ def _covered(made: p.Collective, value: Content) -> None:
 def _as_said(flow: Computed, made: p.Collective, value: Content) -> None:
     """In the way and the type that the schedule says; rows of a table lose nothing in their own type."""
     schedule = flow.program.schedule
-    said = next((r for r in schedule.reduces if made.name == r.value or made.name.startswith(f"{r.value} ")), None)
+    ref = made.name.sum if isinstance(made.name, p.ColumnsRef) else made.name
+    said = next((r for r in schedule.reduces if isinstance(ref, p.SumRef) and ref.qualified == r.value), None)
     ways: set[tuple[CollectiveKind, Wire]] = {UNSAID} if said is None else {(said.by, said.wire)}
     if said is not None and said.by.completes_columns:
         ways.add((REDUCE_SCATTER, said.wire))
@@ -104,9 +111,9 @@ def _sum(flow: Computed, made: p.Collective, value: Content, _: Content) -> None
     _covered(made, value)
     _as_said(flow, made, value)
     if len(value) == 1:
-        flow.hold(made.result, _summed(flow, made, value[0].held), made.width)
+        flow.hold(_result(made), _summed(flow, made, value[0].held), made.width)
     else:
-        flow.content[made.result] = tuple(each._replace(held=_summed(flow, made, each.held)) for each in value)
+        flow.content[_result(made)] = tuple(each._replace(held=_summed(flow, made, each.held)) for each in value)
 
 
 def _scatter(flow: Computed, made: p.Collective, value: Content, beside: Content) -> None:
@@ -121,7 +128,7 @@ def _scatter(flow: Computed, made: p.Collective, value: Content, beside: Content
     own = flow.program.shares.scattered(made.width)
     found = _summed(flow, made, value[0].held)._replace(cut=Cut(axes, made.width))
     if not made.pieces:
-        flow.hold(made.result, found, own)
+        flow.hold(_result(made), found, own)
         return
     first = padded(-(-made.width // flow.program.schedule.cores))
     places = [(piece.start, piece.width) for piece in made.pieces]
@@ -129,7 +136,7 @@ def _scatter(flow: Computed, made: p.Collective, value: Content, beside: Content
         raise Wrong(f"the pieces of `{made.name}` lie elsewhere than {places}")
     if made.result != made.pieces[0].result:
         raise Wrong(f"`{made.name}` has two results, `{made.result}` and `{made.pieces[0].result}`")
-    flow.hold(made.result, found, own)
+    flow.hold(_result(made), found, own)
     flow.hold(made.pieces[1].result, _summed(flow, made, beside[0].held), beside[0].width)
 
 
@@ -166,7 +173,7 @@ def _merge(flow: Computed, made: p.Collective, value: Content, _: Content) -> No
     found: Any = flow.terms.made[value[0].held.term]
     if found[0] != "heads of all" or found[2] != (tuple(sorted(several(flow, made.axes))),):
         raise Wrong(f"`{made.name}` merges over {words(made.axes)} what was not attended to over them")
-    flow.hold(made.result, Held(found[1]), _rank(flow, found[1]))
+    flow.hold(_result(made), Held(found[1]), _rank(flow, found[1]))
 
 
 def _rank(flow: Computed, term: Term) -> int:

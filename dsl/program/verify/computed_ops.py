@@ -29,7 +29,7 @@ def _dot(flow: Computed, op: p.Dot) -> None:
         raise Wrong(f"`{made.name}` multiplies a share of a sum over {words(x.over)}")
     if made.piece:
         weight = terms.atom("weight", made.weights[0])
-        flow.hold(made.result, Held(terms.atom(made.piece, weight, complete(x, made.name).term)), made.widths[0])
+        flow.hold(made.result, Held(terms.atom(made.piece, weight, complete(x, made.name.label).term)), made.widths[0])
         return
     found, at = [], 0
     for name, width in zip(made.weights, made.widths, strict=True):
@@ -43,11 +43,11 @@ def _dot(flow: Computed, op: p.Dot) -> None:
     flow.content[made.result] = tuple(found)
 
 
-def _lie(flow: Computed, products: list[tuple[str, Region]], buffer: str) -> None:
+def _lie(flow: Computed, products: list[tuple[str, Region]], buffer: p.BufferRef) -> None:
     """Who reads a weight's product looks where it lies; of one that is multiplied twice, at either."""
     for name in dict.fromkeys(name for name, _ in products):
         places = [(buffer, each.start, (each.width,)) for other, each in products if other == name]
-        known = flow.program.name_at(flow.place, f"@{name}")
+        known = flow.program.product_at(flow.place, name)
         view = None if known is None else flow.program.views[known]
         if view is not None and (view.buffer, view.start, view.shape) not in places:
             shown = f"{view.start} .. {view.start + sum(view.shape)} of `{view.buffer}`"
@@ -85,7 +85,7 @@ def _compute(flow: Computed, op: p.Compute) -> None:
     found, several = flow.evaluate(op.node), len(op.outputs) > 1
     for i, name in enumerate(op.outputs):
         held = found._replace(term=flow.terms.atom("item", found.term, (i,))) if several else found
-        if name in flow.said.values:
+        if isinstance(name, p.ValueRef) and name in flow.said.values:
             flow.write(name, held, op.guard)
             continue
         if guard_of(flow, op.guard) is not None:
@@ -94,10 +94,11 @@ def _compute(flow: Computed, op: p.Compute) -> None:
         flow.hold(name, held._replace(term=term), _width(flow, name, held))
 
 
-def _width(flow: Computed, name: str, held: Held) -> int | None:
+def _width(flow: Computed, name: p.BufferRef, held: Held) -> int | None:
     """The columns of an unnamed value: a cache's entry lies in whole lanes, and of what is cut a core has its share."""
     program = flow.program
-    state = program.instance.model.states.get(name.removeprefix("entry ")) if name.startswith("entry ") else None
+    cache = name.cache if isinstance(name, p.EntryRef) else None
+    state = program.instance.model.states.get(cache.state) if isinstance(cache, p.ModelCacheRef) else None
     sums = flow.terms.made[held.term][0] == "softmax sums"  # of which each core has as many
     if held.cut is not None and not sums:
         # An operand is padded to what its product takes.
@@ -109,7 +110,7 @@ def _width(flow: Computed, name: str, held: Held) -> int | None:
 
 
 def _put(flow: Computed, op: p.Put) -> None:
-    value, old = complete(flow.evaluate(op.node), f"`{op.buffer}`"), flow.state(op.buffer).term
+    value, old = complete(flow.evaluate(op.node), f"`{op.buffer}`"), flow.state(op.buffer.state).term
     flow.hold(op.buffer, Held(put(flow.terms, old, flow.number(op.index), value.term, guard_of(flow, op.guard))))
 
 
@@ -141,9 +142,8 @@ def _argmax_value(flow: Computed, op: p.ArgmaxValue) -> None:
 
 def _loaded(flow: Computed, op: p.CopyWait) -> None:
     copy = flow.program.copies[op.copy]
-    array = flow.program.arrays.get(copy.array)
-    if array is not None and array.kind == "taps":
-        flow.hold(copy.buffer, Held(flow.terms.atom("input", array.name.removeprefix("taps "))))
+    if isinstance(copy.array, p.TapsRef):
+        flow.hold(copy.buffer, Held(flow.terms.atom("input", copy.array.tap)))
         return
     flow.hold(copy.buffer, Held(flow.terms.atom("array", copy.array)))
 
@@ -155,7 +155,7 @@ def _save(flow: Computed, op: p.StoreStart) -> None:
 def _lookup(flow: Computed, op: p.Lookup) -> None:
     """Rows that another core has are zero: a share of a sum."""
     terms, program = flow.terms, flow.program
-    name = op.table.removeprefix("table ")
+    name = op.table.weight
     table = program.instance.model.weights[name]
     over = frozenset(program.shares.over(table.shape[0])) if op.share is not None else frozenset()
     found = terms.atom("index", terms.atom("weight", name), flow.evaluate(op.index).term, ())
@@ -216,8 +216,8 @@ def _emit(flow: Computed, op: p.Emit) -> None:
 
 
 def _greedy(flow: Computed, op: p.Argmax) -> None:
-    logits = m.Local(op.logits, m.Type("f32"), flow.program.schedule.span)
-    flow.greedy.append(complete(flow.local(logits), "`argmax`").term)
+    logits = m.Read(op.logits, m.Type("f32"), flow.program.schedule.span)
+    flow.greedy.append(complete(flow.read(logits), "`argmax`").term)
 
 
 def _nothing(flow: Computed, op: p.Op) -> None:

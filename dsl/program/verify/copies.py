@@ -10,7 +10,7 @@ from .. import ir as p
 from .paths import Automaton, Fault, Moment, Parts
 from .reach import Touched
 
-type Owner = tuple[str, int]  # a copy, and which of its entries
+type Owner = tuple[p.ArrayRef, int]  # a copy, and which of its entries
 
 
 @frozen
@@ -25,11 +25,11 @@ class Slot:
 class Copies:
     """`runs` counts the layers so far that ran each copy's part; `saves` are under way, from slots of copies."""
 
-    runs: tuple[tuple[str, int], ...]
+    runs: tuple[tuple[p.ArrayRef, int], ...]
     slots: tuple[Slot, ...]
-    saves: tuple[tuple[str, int, int], ...] = ()  # copy, its slot, the entry
+    saves: tuple[tuple[p.ArrayRef, int, int], ...] = ()  # copy, its slot, the entry
 
-    def count(self, copy: str) -> int:
+    def count(self, copy: p.ArrayRef) -> int:
         """Of a copy's part, the runs so far."""
         return next(count for name, count in self.runs if name == copy)
 
@@ -38,10 +38,10 @@ class Copies:
         return Copies(self.runs, (*self.slots[:at], slot, *self.slots[at + 1 :]), self.saves)
 
 
-def copies_machine(program: p.Program, buffer: str, touched: Touched) -> Automaton[Copies]:
+def copies_machine(program: p.Program, buffer: p.BufferRef, touched: Touched) -> Automaton[Copies]:
     """`touched` are all ops' buffers, by the op's path."""
     own = {copy.name: copy for copy in program.copies.values() if copy.buffer == buffer}
-    held = program.copies.get(buffer)  # readers name the buffer
+    held = program.copies.get(buffer) if isinstance(buffer, p.ArrayRef) else None  # readers name the buffer
     room = program.buffers[buffer].shape[0]
 
     def runs(copy: p.Copy, ahead: bool, state: Copies, op: p.Op, at: Moment) -> int | None:
@@ -71,7 +71,7 @@ def copies_machine(program: p.Program, buffer: str, touched: Touched) -> Automat
             raise Fault("E221", f"slot {slot} of `{copy.name}` lies beyond its buffer", op, slot)
         return slot
 
-    def leaving(slot: int, state: Copies) -> str | None:
+    def leaving(slot: int, state: Copies) -> p.ArrayRef | None:
         return next((name for name, at, _ in state.saves if at == slot), None)
 
     def load(state: Copies, op: p.CopyStart, at: Moment) -> Copies:
@@ -86,7 +86,7 @@ def copies_machine(program: p.Program, buffer: str, touched: Touched) -> Automat
             raise Fault("E221", f"`{copy.name}` is loaded into slot {slot} while it is still being saved", op, slot)
         if state.slots[slot].status == "changed":
             raise Fault("E221", f"`{copy.name}` is loaded into slot {slot}, whose entry was not saved", op, slot)
-        at.say(slot, op, f"the load of `{copy.name}` into slot {slot} starts")
+        at.say(slot, op, f"the load of `{copy.name}` into slot {slot} starts", begins=True)
         return state.put(slot, Slot((copy.name, entry), "coming"))
 
     def loaded(state: Copies, op: p.CopyWait, at: Moment) -> Copies:
@@ -110,9 +110,9 @@ def copies_machine(program: p.Program, buffer: str, touched: Touched) -> Automat
             raise Fault(
                 "E222", f"`{copy.name}` is saved from slot {slot} again before its save was waited for", op, slot
             )
-        at.say(slot, op, f"the save of `{copy.name}` from slot {slot} starts")
+        at.say(slot, op, f"the save of `{copy.name}` from slot {slot} starts", begins=True)
         state = state.put(slot, Slot(state.slots[slot].owner, "there"))
-        return Copies(state.runs, state.slots, tuple(sorted((*state.saves, (copy.name, slot, entry)))))
+        return Copies(state.runs, state.slots, tuple(sorted((*state.saves, (copy.name, slot, entry)), key=str)))
 
     def present(state: Copies, op: p.Op, copy: p.Copy, entry: int, slot: int, does: str) -> None:
         now = state.slots[slot]
@@ -198,7 +198,7 @@ def _left(state: Copies, copy: p.Copy, entry: int, op: p.Op, at: Moment) -> Copi
     return Copies(state.runs, state.slots, tuple(each for each in state.saves if each != found))
 
 
-def _turned(state: Copies, own: dict[str, p.Copy], parts: Parts) -> Copies:
+def _turned(state: Copies, own: dict[p.ArrayRef, p.Copy], parts: Parts) -> Copies:
     """A layer later; entries are counted from a multiple of the slots, so that there are few states."""
     if not any(copy.part in parts for copy in own.values()):
         return state
@@ -211,5 +211,5 @@ def _turned(state: Copies, own: dict[str, p.Copy], parts: Parts) -> Copies:
     return Copies(tuple((name, count - back[name]) for name, count in counts.items()), slots, saves)
 
 
-def _older(owner: Owner, back: dict[str, int]) -> Owner:
+def _older(owner: Owner, back: dict[p.ArrayRef, int]) -> Owner:
     return owner[0], max(-1, owner[1] - back[owner[0]])

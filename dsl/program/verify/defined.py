@@ -22,22 +22,22 @@ class Defined(Flow):
     """Statements in order. `values` gives each name's terms, one for each statement that sets it; `entries` caches'."""
 
     carried: frozenset[str]
-    values: dict[str, list[Term]] = field(factory=dict)
-    shapes: dict[str, Shape] = field(factory=dict)
+    values: dict[p.ValueRef, list[Term]] = field(factory=dict)
+    shapes: dict[p.ValueRef, Shape] = field(factory=dict)
     states: dict[str, Term] = field(factory=dict)
     entries: dict[str, Term] = field(factory=dict)
     # What goes from row to row: what it is before the first, and what it is called before any.
-    begun: dict[str, tuple[Term, Term]] = field(factory=dict)
-    inside: dict[str, str] = field(factory=dict)
+    begun: dict[p.ValueRef, tuple[Term, Term]] = field(factory=dict)
+    inside: dict[str, p.ValueRef] = field(factory=dict)
 
-    def full(self, name: str) -> str:
+    def full(self, name: str) -> p.ValueRef:
         """A name as all places know it."""
         if name in self.inside:
             return self.inside[name]
         phase = self.program.phase_of(self.place)
         if name in self.carried or self.place == phase.place:
-            return f"{phase.step.name}.{name}" if phase.step.name else name
-        return f"{self.place}.{name}"
+            return p.ValueRef(phase.step.name, name)
+        return p.ValueRef(self.place, name)
 
     def local(self, node: m.Local) -> Held:
         """As it was set last; what is carried, by whoever ran before."""
@@ -95,7 +95,7 @@ class Defined(Flow):
             raise Wrong(f"`{self.place}` loops over the rows {made.start} .. {made.stop}")
         own = [name for s in loop.body if isinstance(s, m.Assign) for name in s.names]
         before = {name: self.values[self.full(name)][-1] for name in own if self.full(name) in self.values}
-        one = {name: f"{place}.{name}" for name in own}
+        one = {name: p.ValueRef(place, name) for name in own}
         self.inside = {name: one[name] for name in own if name in before or one[name] in self.program.buffers}
         for name, term in before.items():
             self.begun[one[name]] = term, self.terms.atom("before", one[name], self.terms.made[term][-1])
@@ -124,8 +124,8 @@ class Defined(Flow):
 
     def over(self, buffers: tuple[str, ...]) -> None:
         """The layers have run: what they carry is theirs."""
-        for name in map(self.full, self.carried):
-            self.values[name] = [earlier(self, name)]
+        for ref in map(self.full, self.carried):
+            self.values[ref] = [earlier(self, ref)]
         for name in buffers:
             self.states[name] = before(self.terms, name, "buffer")
 
@@ -136,7 +136,7 @@ def guard_of(flow: Flow, guard: m.Static | None) -> Guard:
     return None if not isinstance(found, tuple) and found else found
 
 
-def named(terms: Terms, name: str, term: Term, old: Term, guard: Guard, dtype: str) -> Term:
+def named(terms: Terms, name: p.ValueRef, term: Term, old: Term, guard: Guard, dtype: str) -> Term:
     """A value by its name, rounded to its type; where the guard is false it stays as it was."""
     if guard is not None and not isinstance(guard, tuple):
         return old
@@ -144,11 +144,11 @@ def named(terms: Terms, name: str, term: Term, old: Term, guard: Guard, dtype: s
     return terms.atom("value", name, made, dtype)
 
 
-def earlier(flow: Flow, name: str) -> Term:
+def earlier(flow: Flow, ref: p.ValueRef) -> Term:
     """What a value was before, in its type."""
     step = flow.program.phase_of(flow.place).step
-    types = {f"{step.name}.{bare}" if step.name else bare: type_ for bare, type_ in step.types.items()}
-    return flow.terms.atom("before", name, flow.program.instance.dtype(types[name]) if name in types else "")
+    known = ref.place == step.name and ref.name in step.types
+    return flow.terms.atom("before", ref, flow.program.instance.dtype(step.types[ref.name]) if known else "")
 
 
 def written_before(program: p.Program, place: str, cache: str) -> bool:
@@ -165,4 +165,6 @@ def put(terms: Terms, old: Term, index: float | tuple[float, ...], value: Term, 
 
 def before(terms: Terms, name: str, kind: str) -> Term:
     """A state as it lies in HBM, or a buffer as it was."""
-    return terms.atom("array", f"state {name}") if kind == "state" else terms.atom("before", name, "")
+    return (
+        terms.atom("array", p.StateRef(name)) if kind == "state" else terms.atom("before", p.ModelBufferRef(name), "")
+    )

@@ -44,7 +44,7 @@ def _phase_faults(phase: p.Phase, program: p.Program, terms: Terms, statics: dic
     begun = _kept(program, terms) | _entries(program, phase, terms, now=False)
     made = Computed(program, terms, statics, MEANING, phase.place, said, dict(begun), MAKES)
     names = map(said.full, sorted(carried))
-    carry = {n: _whole(program, n, earlier(said, n)) for n in names if n in program.buffers}
+    carry: dict[p.BufferRef, Content] = {n: _whole(program, n, earlier(said, n)) for n in names if n in program.buffers}
     yield from _followed(made, first, head, _carried_on)
     begun |= {name: content for turns in program.turns.values() for name in (turns.cos, turns.sin)
               if (content := made.content.get(name)) is not None}  # fmt: skip
@@ -54,17 +54,22 @@ def _phase_faults(phase: p.Phase, program: p.Program, terms: Terms, statics: dic
             of_part = Computed(program, terms, statics, MEANING, part, inner, begun | carry, MAKES)
             yield from _followed(of_part, program.instance.model.parts[part].body, body, _part_over)
     if layers is not None:
-        said.over(tuple(_buffers(program)))
+        said.over(tuple(bank.state for bank in _buffers(program)))
         made.content |= _kept(program, terms) | carry | _entries(program, phase, terms, now=True)
         made.reached |= dict.fromkeys(map(said.full, carried), 1)
     yield from _followed(made, last, tail, _step_over)
 
 
-def _entries(program: p.Program, phase: p.Phase, terms: Terms, *, now: bool) -> dict[str, Content]:
+def _entries(program: p.Program, phase: p.Phase, terms: Terms, *, now: bool) -> dict[p.BufferRef, Content]:
     """The entries that earlier phases kept of caches, and those of a phase whose layers are over."""
     upto = program.phases[: program.phases.index(phase) + now]
-    return {array.name: _whole(program, array.name, terms.atom("entries", array.name.removeprefix("entry ")))
+    return {array.name: _whole(program, array.name, terms.atom("entries", _cache_of(array)))
             for array in _kept_entries(program) if program.phase_of(array.part or "") in upto}  # fmt: skip
+
+
+def _cache_of(array: p.Array) -> str:
+    assert isinstance(array.name, p.EntryRef)
+    return str(array.name.cache)
 
 
 def _kept_entries(program: p.Program) -> list[p.Array]:
@@ -74,38 +79,40 @@ def _kept_entries(program: p.Program) -> list[p.Array]:
 
 
 def _followed(made: Computed, statements: tuple[m.Statement, ...], ops: tuple[p.Op, ...],
-              over: Callable[[Computed], Iterator[tuple[str, str]]]) -> Iterator[Fault]:  # fmt: skip
+              over: Callable[[Computed], Iterator[tuple[m.Ref, str]]]) -> Iterator[Fault]:  # fmt: skip
     """The first fault of a place, at its op, or the first that shows when its ops are done."""
     made.at = None
+    found: tuple[m.Ref | None, str] | None
     try:
         made.said.run(statements)
         made.run(ops)
         made.at = None
         found = next((wrong for rule in (Computed.unfinished, over) for wrong in rule(made)), None)
     except Wrong as wrong:
-        found = "", str(wrong)
+        found = None, str(wrong)
     except LookupError as e:
-        found = "", f"`{made.place}` names what is not there: {e}"
+        found = None, f"`{made.place}` names what is not there: {e}"
     if found is not None:
         fault = Fault(CODE, found[1], made.at, found[0])
         fault.place = made.place
         yield fault
 
 
-def _buffers(program: p.Program) -> list[str]:
+def _buffers(program: p.Program) -> list[p.ModelBufferRef]:
     """The model's buffers that the Program has."""
-    return [s.name for s in program.instance.model.states.values() if s.kind == "buffer" and s.name in program.buffers]
+    banks = (p.ModelBufferRef(s.name) for s in program.instance.model.states.values() if s.kind == "buffer")
+    return [bank for bank in banks if bank in program.buffers]
 
 
-def _kept(program: p.Program, terms: Terms) -> dict[str, Content]:
-    return {name: _whole(program, name, before(terms, name, "buffer")) for name in _buffers(program)}
+def _kept(program: p.Program, terms: Terms) -> dict[p.BufferRef, Content]:
+    return {bank: _whole(program, bank, before(terms, bank.state, "buffer")) for bank in _buffers(program)}
 
 
-def _whole(program: p.Program, name: str, term: Term) -> Content:
+def _whole(program: p.Program, name: p.BufferRef, term: Term) -> Content:
     return (Region(0, program.buffers[name].shape[-1], Held(term)),)
 
 
-def _carried_on(made: Computed) -> Iterator[tuple[str, str]]:
+def _carried_on(made: Computed) -> Iterator[tuple[m.Ref, str]]:
     """What a place leaves for others: carried values and buffers; and nothing is under way."""
     said, terms = made.said, made.terms
     for name in map(said.full, said.carried):
@@ -113,23 +120,25 @@ def _carried_on(made: Computed) -> Iterator[tuple[str, str]]:
         held = made.content[name][0].held if name in made.content else None
         if held is None or held.term != wanted or not held.whole:
             yield name, f"`{name}` leaves `{made.place}` as something else than the definition says"
-    for name in _buffers(made.program):
-        held = made.content[name][0].held
-        wanted = said.states.get(name, before(terms, name, "buffer"))
+    for bank in _buffers(made.program):
+        held = made.content[bank][0].held
+        wanted = said.states.get(bank.state, before(terms, bank.state, "buffer"))
         if held.term != wanted:
-            yield name, made.differs(name, held.term, wanted) + ", element by element"
-    for name in made.sent:
-        yield name, f"`{name}` is sent and not received"
+            yield bank, made.differs(bank, held.term, wanted) + ", element by element"
+    for sent in made.sent:
+        yield sent, f"`{sent}` is sent and not received"
     for array in made.program.outputs.values():
-        if array.kind == "trace" and array.part is None and made.place == STEP:
+        if isinstance(array.name, p.TraceRef) and array.part is None and made.place == STEP:
             yield from _traced(made, array.name, made.emitted.get(array.name))
 
 
-def _part_over(made: Computed) -> Iterator[tuple[str, str]]:
+def _part_over(made: Computed) -> Iterator[tuple[m.Ref, str]]:
     """What leaves a part is what the definition has written: states, and caches' entries; each once and last."""
     yield from _carried_on(made)
-    wanted = {f"state {name}": term for name, term in made.said.states.items() if f"state {name}" in _states(made)}
-    wanted |= {f"entry {name}": term for name, term in made.said.entries.items()}
+    wanted: dict[p.ArrayRef, Term] = {
+        p.StateRef(name): term for name, term in made.said.states.items() if name in _states(made)
+    }
+    wanted |= {p.EntryRef(p.ModelCacheRef(name)): term for name, term in made.said.entries.items()}
     for name, term in wanted.items():
         if name not in made.program.outputs or name not in made.saved:
             yield name, f"`{name}` is never saved"
@@ -145,7 +154,7 @@ def _part_over(made: Computed) -> Iterator[tuple[str, str]]:
             yield array.name, f"the output `{array.name}` is never written"
         elif saved != made.content[copy.buffer][0].held:
             yield array.name, f"`{array.name}` changes after it was saved"
-        elif array.kind == "trace":
+        elif isinstance(array.name, p.TraceRef):
             yield from _traced(made, array.name, saved)
         elif array.kind == "state" and array.name not in wanted:
             yield array.name, f"`{array.name}` is saved, and the definition does not change it"
@@ -153,15 +162,15 @@ def _part_over(made: Computed) -> Iterator[tuple[str, str]]:
 
 def _states(made: Computed) -> set[str]:
     states = made.program.instance.model.states.values()
-    return {f"state {s.name}" for s in states if s.kind == "state" and s.part == made.place}
+    return {s.name for s in states if s.kind == "state" and s.part == made.place}
 
 
-def _traced(made: Computed, output: str, held: Held | None) -> Iterator[tuple[str, str]]:
+def _traced(made: Computed, output: p.TraceRef, held: Held | None) -> Iterator[tuple[m.Ref, str]]:
     """What a trace shows is the value that it is called after."""
-    name = output.removeprefix(f"trace {made.place}.")
+    name = output.value
     full, terms = made.said.full(name), made.terms
     values = made.said.values.get(full)
-    if name in _buffers(made.program):
+    if p.ModelBufferRef(name) in _buffers(made.program):
         held = held and Held(unrounded(terms, held.term))
         wanted = made.said.states.get(name, before(terms, name, "buffer"))
     else:
@@ -170,18 +179,18 @@ def _traced(made: Computed, output: str, held: Held | None) -> Iterator[tuple[st
         yield output, f"`{output}` is something else than `{full}`"
 
 
-def _step_over(made: Computed) -> Iterator[tuple[str, str]]:
+def _step_over(made: Computed) -> Iterator[tuple[m.Ref, str]]:
     """What the step gives leaves: of a decode step, the ids are chosen by the logits, and the logits leave."""
     phase = made.program.phase_of(made.place)
     if not phase.step.name:
         yield from _logits_over(made)
     for name in phase.step.outputs if phase.step.name else ():
         full = made.said.full(name)
-        held, wanted = made.emitted.get(full), made.said.values[full][-1]
+        held, wanted = made.emitted.get(p.StepOutputRef(full)), made.said.values[full][-1]
         if held is None or held.term not in (wanted, made.inner(wanted)):
             yield full, f"`{full}` never leaves for its output"
     for array in _kept_entries(made.program):
-        entries = made.terms.atom("entries", array.name.removeprefix("entry "))
+        entries = made.terms.atom("entries", _cache_of(array))
         held = made.emitted.get(array.name)
         if array.part in phase.layers and (held is None or held.term != entries):
             yield array.name, f"the output `{array.name}` is never written"
@@ -190,10 +199,10 @@ def _step_over(made: Computed) -> Iterator[tuple[str, str]]:
             yield array.name, f"the output `{array.name}` is never written"
 
 
-def _logits_over(made: Computed) -> Iterator[tuple[str, str]]:
-    wanted = made.said.values["logits"][-1]
+def _logits_over(made: Computed) -> Iterator[tuple[m.Ref, str]]:
+    wanted = made.said.values[p.LOGITS][-1]
     if not made.greedy or any(term != wanted for term in made.greedy):
-        yield "logits", "no ids are chosen by `logits`"
-    held = made.emitted.get("logits")
+        yield p.LOGITS, "no ids are chosen by `logits`"
+    held = made.emitted.get(p.LogitsRef())
     if held is None or held.term not in (wanted, made.inner(wanted)):
-        yield "logits", "`logits` never leave for their output"
+        yield p.LOGITS, "`logits` never leave for their output"

@@ -33,6 +33,10 @@ class Flow:
         """A named value."""
         raise NotImplementedError
 
+    def read(self, node: m.Read) -> Held:
+        """A value where it lies."""
+        raise Wrong(f"`{node.ref}` stands in a definition")
+
     def weight(self, name: str) -> Held:
         """A weight that is no product's."""
         raise NotImplementedError
@@ -103,6 +107,8 @@ class Flow:
             case m.Local():
                 found = self.bound.get(node.name)
                 return self.local(node) if found is None else found
+            case m.Read():
+                return self.read(node)
             case m.Call():
                 return self.call(node)
             case m.WeightRef():

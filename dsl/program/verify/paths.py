@@ -54,6 +54,7 @@ class Event:
     op: p.Op
     slot: Hashable
     text: str
+    begins: bool = False
 
     def __str__(self) -> str:
         where = self.place if self.layer is None else f"layer {self.layer}, {self.place}"
@@ -92,10 +93,10 @@ class Moment:
     end: bool = False
     log: list[Event] | None = None
 
-    def say(self, slot: Hashable, op: p.Op, text: str) -> None:
-        """Write an event down."""
+    def say(self, slot: Hashable, op: p.Op, text: str, *, begins: bool = False) -> None:
+        """Write an event down; `begins`: what happened to the slot before does not matter any more."""
         if self.log is not None:
-            self.log.append(Event(self.layer, self.place, op, slot, text))
+            self.log.append(Event(self.layer, self.place, op, slot, text, begins))
 
 
 @define

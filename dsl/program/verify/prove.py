@@ -31,8 +31,9 @@ from functools import partial
 from attrs import evolve
 
 from ...diagnostics import Diagnostic, ordered
+from ...model import ir as m
 from .. import ir as p
-from ..ir.scratch import exchange_set
+from ..ir.scratch import ExchangeSet, exchange_set
 from ..ir.walk import Placed, flat, phases, walk
 from .buffers import shared, values_machine
 from .collectives import (
@@ -78,7 +79,7 @@ def _bones(program: p.Program) -> tuple[object, ...]:
     # Of what has slots, heads or elements before its rows, the columns; of a value all but its rows.
     apart = {copy.buffer for copy in program.copies.values()} | {made for product in program.products.values()
              if product.piece for made in (product.operand, product.result)}  # fmt: skip
-    apart |= {s.name for s in program.instance.model.states.values()}
+    apart |= {ref for ref in program.buffers if isinstance(ref, p.ModelBufferRef | p.StateRef)}
     buffers = {b.name: (b.dtype, b.place, b.shape[:: max(1, len(b.shape) - 1)] if b.name in apart else b.shape[1:])
                for b in program.buffers.values()}  # fmt: skip
     for name in apart & buffers.keys() - {copy.buffer for copy in program.copies.values()}:
@@ -122,8 +123,8 @@ def _orders(program: p.Program, ops: tuple[Placed, ...], touched: Touched) -> It
     yield from _rings(program, table)
     yield from _copies(program, table, touched)
     yield from _exchanges(program, table)
-    for name in program.caches:
-        yield from _found(check(tiles_machine(program, name), track(program, partial(_of_list, name)), table))
+    for ring in program.caches:
+        yield from _found(check(tiles_machine(program, ring), track(program, partial(_of_list, ring)), table))
     for name in program.banks:
         yield from _found(check(bank_machine(program, name), track(program, partial(_of_list, name)), table))
 
@@ -190,7 +191,7 @@ def _copies(program: p.Program, table: Table, touched: Touched) -> Iterator[Faul
     for buffer in dict.fromkeys(copy.buffer for copy in program.copies.values()):
         own = {copy.name for copy in program.copies.values() if copy.buffer == buffer}
 
-        def uses(at: Placed, buffer: str = buffer, own: set[str] = own) -> bool:
+        def uses(at: Placed, buffer: p.BufferRef = buffer, own: set[p.ArrayRef] = own) -> bool:
             if isinstance(at.op, p.CopyStart | p.CopyWait | p.StoreStart | p.StoreWait):
                 return at.op.copy in own
             found = touched[at.path]
@@ -206,13 +207,13 @@ def _exchanges(program: p.Program, table: Table) -> Iterator[Fault]:
     yield from _found(check(barrier_machine(program), track(program, meets), table))
     for key in dict.fromkeys(exchange_set(program, made) for made in program.exchanges.values()):
 
-        def own(at: Placed, key: str = key) -> bool:
+        def own(at: Placed, key: ExchangeSet = key) -> bool:
             return set_of(program, at.op) == key
 
         yield from _found(check(exchange_machine(program), track(program, own), table))
 
 
-def _of_list(name: str, at: Placed) -> bool:
+def _of_list(name: m.Ref, at: Placed) -> bool:
     """Whether an op goes through tiles of a cache, or chosen experts, one by one."""
     match op := at.op:
         case p.StartTiles() | p.Attend() | p.AttendBlock():

@@ -19,9 +19,9 @@ class Touches(NamedTuple):
     """The buffers that an op reads, writes, or reads and writes in place; transfers are apart."""
 
     accesses: tuple[Access, ...]
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    updates: tuple[str, ...]
+    reads: tuple[p.BufferRef, ...]
+    writes: tuple[p.BufferRef, ...]
+    updates: tuple[p.BufferRef, ...]
 
 
 # Of all ops of a Program, by their paths.
@@ -59,9 +59,11 @@ def touched_by(program: p.Program, ops: tuple[Placed, ...]) -> tuple[Touched, li
 
 
 def _touches(found: tuple[Access, ...]) -> Touches:
-    reads, writes, updates = [], [], []
+    reads: list[p.BufferRef] = []
+    writes: list[p.BufferRef] = []
+    updates: list[p.BufferRef] = []
     for how, where, name, *_ in found:
-        if where is Where.BUFFER:
+        if where is Where.BUFFER and isinstance(name, p.BufferRef):
             if how is How.READ:
                 reads.append(name)
             elif how is How.WRITE:
@@ -102,21 +104,25 @@ def _beyond(program: p.Program, access: Access) -> str | None:
 def _elsewhere(program: p.Program, access: Access, at: Placed) -> str | None:
     """What a part or the step has for itself is nobody else's; a loop over rows begins what goes from row to row."""
     place, inside = at.place, at.op.place if isinstance(at.op, p.RowLoop) else at.place
-    held = program.buffers.get(access.name) if access.where is Where.BUFFER else None
+    if access.where is not Where.BUFFER or not isinstance(access.name, p.BufferRef):
+        return None
+    held = program.buffers.get(access.name)
     if held is None or held.place in ("", place, inside, program.home(place)):
         return None
     return f"`{access.name}` is of `{held.place}`; `{place}` {access.how.value} it"
 
 
 def _there(program: p.Program, access: Access) -> tuple[tuple[int, ...], str] | None:
-    found: p.Buffer | p.Array | None
-    if access.where is Where.BUFFER:
-        found = program.buffers.get(access.name)
-    elif access.where is Where.RING:
-        ring = program.rings.get(access.name)
-        return None if ring is None else ((ring.slots, ring.rows), "int32")
-    else:
-        found = (program.arrays if access.where is Where.ARRAY else program.outputs).get(access.name)
+    found: p.Buffer | p.Array | None = None
+    match access.where, access.name:
+        case Where.BUFFER, p.BufferRef() as ref:
+            found = program.buffers.get(ref)
+        case Where.RING, p.RingRef() as ref if ref in program.rings:
+            return (program.rings[ref].slots, program.rings[ref].rows), "int32"
+        case Where.ARRAY, p.ArrayRef() as ref:
+            found = program.arrays.get(ref)
+        case Where.OUTPUT, p.ArrayRef() as ref:
+            found = program.outputs.get(ref)
     return None if found is None else (found.shape, found.dtype)
 
 

@@ -11,7 +11,7 @@ from .. import ir as p
 from ..ir.walk import Placed
 from .paths import Automaton, Fault, Items, Loop, Moment, Track, track
 
-type Group = tuple[str, int, int, tuple[int, ...]]  # product, run, iteration, rows
+type Group = tuple[p.ProductRef, int, int, tuple[int, ...]]  # product, run, iteration, rows
 
 
 @frozen
@@ -25,7 +25,7 @@ class Ring:
     arrived: tuple[int, ...] | None = None
 
 
-def ring_track(program: p.Program, ring: str) -> tuple[Track, ...]:
+def ring_track(program: p.Program, ring: p.RingRef) -> tuple[Track, ...]:
     """The ops of a ring; waits for others too, as products take what was waited for last."""
 
     def own(at: Placed) -> bool:
@@ -41,7 +41,7 @@ def ring_track(program: p.Program, ring: str) -> tuple[Track, ...]:
     return track(program, own)
 
 
-def ring_machine(program: p.Program, ring: str, transfers: int | None) -> Automaton[Ring]:
+def ring_machine(program: p.Program, ring: p.RingRef, transfers: int | None) -> Automaton[Ring]:
     """`transfers` are those of the whole tape; without them they are known once the layers are over."""
     slots = program.rings[ring].slots
     rest = sum(len(rows) for _, _, _, rows in expected(program, ring, program.phases[-1].place, early=False))
@@ -55,7 +55,7 @@ def ring_machine(program: p.Program, ring: str, transfers: int | None) -> Automa
                 continue
             if number - slots >= state.waited:
                 raise Fault("E221", f"a transfer into slot {slot} of `{ring}` starts while another fills it", op, slot)
-            at.say(slot, op, f"a transfer into slot {slot} of `{ring}` starts")
+            at.say(slot, op, f"a transfer into slot {slot} of `{ring}` starts", begins=True)
         return Ring(state.waited, state.started + op.count, state.last, state.arrived)
 
     def wait(state: Ring, op: p.Wait, at: Moment) -> Ring:
@@ -111,7 +111,7 @@ def _read(state: Ring) -> Ring:
     return Ring(state.waited, state.started, state.last)
 
 
-def expected(program: p.Program, ring: str, place: str, *, early: bool | None = None) -> Iterator[Group]:
+def expected(program: p.Program, ring: p.RingRef, place: str, *, early: bool | None = None) -> Iterator[Group]:
     """What a place takes from a ring's tape, in the order of the tape; of a step, what it does before its layers."""
     before = program.phase_of(place).early
     for name in program.taken(ring, place):
@@ -121,7 +121,7 @@ def expected(program: p.Program, ring: str, place: str, *, early: bool | None = 
                     yield name, number, turn, run.rows
 
 
-def tape_faults(program: p.Program, ring: str, ops: tuple[Track, ...]) -> Iterator[Fault]:
+def tape_faults(program: p.Program, ring: p.RingRef, ops: tuple[Track, ...]) -> Iterator[Fault]:
     """Where a place's waits and products are not those of the tape, which is the same in each layer that runs it."""
     for each in ops:
         for place, items in each.parts.items():
@@ -131,7 +131,7 @@ def tape_faults(program: p.Program, ring: str, ops: tuple[Track, ...]) -> Iterat
             yield from _place(program, ring, each.place, items, wanted)
 
 
-def _place(program: p.Program, ring: str, place: str, items: Items, wanted: list[Group]) -> Iterator[Fault]:
+def _place(program: p.Program, ring: p.RingRef, place: str, items: Items, wanted: list[Group]) -> Iterator[Fault]:
     at, last, taken = -1, None, True
     for op, block in _flat(items):
         if isinstance(op, p.Wait) and op.ring == ring:
@@ -170,12 +170,12 @@ def _taken(op: p.Dot, block: int, wanted: list[Group], at: int, taken: bool, pro
     return None
 
 
-def _bytes(op: p.Wait, wanted: Group, ring: str) -> Fault:
+def _bytes(op: p.Wait, wanted: Group, ring: p.RingRef) -> Fault:
     counts = [" + ".join(map(str, rows)) for rows in (op.rows, wanted[3])]
     return Fault("E223", f"`{ring}` waits for {counts[0]} rows of the tape; `{wanted[0]}` has {counts[1]} there", op)
 
 
-def _unread(wanted: Group, ring: str, op: p.Op | None) -> Fault:
+def _unread(wanted: Group, ring: p.RingRef, op: p.Op | None) -> Fault:
     return Fault("E223", f"what `{ring}` brings for `{wanted[0]}` is waited for and not multiplied", op)
 
 

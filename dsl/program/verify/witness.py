@@ -33,7 +33,7 @@ def diagnostic(program: p.Program, fault: Fault) -> Diagnostic:
 
 def _needed(since: tuple[Event, ...]) -> tuple[Event, ...]:
     """From the last start on; what happened to the slot before does not matter."""
-    starts = [i for i, event in enumerate(since) if event.text.endswith("starts") or event.text.endswith("sent")]
+    starts = [i for i, event in enumerate(since) if event.begins]
     return since[starts[-1] :] if starts else since[-1:]
 
 
@@ -63,10 +63,10 @@ def _span(program: p.Program, op: p.Op | None, place: str, slot: object) -> Span
     found = None if op is None else span(op, place, program)
     if found is not None:
         return found
-    if isinstance(slot, str) and slot in program.products:
+    if isinstance(slot, p.ProductRef) and slot in program.products:
         return program.products[slot].span
-    if isinstance(slot, str) and slot in program.copies:
+    if isinstance(slot, p.ArrayRef) and slot in program.copies:
         return copy_span(program.copies[slot], program)
-    if isinstance(slot, str) and slot in program.buffers:
+    if isinstance(slot, p.BufferRef) and slot in program.buffers:
         return program.buffers[slot].span
     return program.schedule.span

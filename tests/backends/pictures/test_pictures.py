@@ -131,7 +131,7 @@ def test_lanes(name: str) -> None:
     for group, slots in [*((x.name, x.slots) for x in program.rings.values()),
                          *((x.name, x.slots) for x in program.banks.values()),
                          *((each, x.slots) for x in program.caches.values() for each in x.caches)]:  # fmt: skip
-        assert [lane.name for lane in found if lane.group == group] == [f"{group} {i}" for i in range(slots)]
+        assert [lane.name for lane in found if lane.group == str(group)] == [f"{group} {i}" for i in range(slots)]
     for lane in found:
         for a, b in zip(lane.events, lane.events[1:], strict=False):
             assert a.start <= a.stop <= a.end <= b.start + 1e-12, (lane.name, a, b)

@@ -99,6 +99,7 @@ def test_a_step_that_is_taken_back() -> None:
             rows.step([[9]], [position], 0)
     rows.step([[9]], [5], 0)
     rows.step([[9]], [6], 0)
+    rows.step([[9]], [0], 0)
 
 
 @pytest.mark.parametrize(

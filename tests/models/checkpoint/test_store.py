@@ -11,6 +11,7 @@ from helpers.oracles import DATA
 from helpers.packs import in_memory, pack, prepared
 
 from mks.dsl.diagnostics import MksError
+from mks.dsl.program.ir import ExpertPoolRef
 from mks.dsl.program.print.json import numerics
 from mks.dsl.source import Source
 from mks.models.checkpoint.read import Quantised, read
@@ -102,7 +103,7 @@ def test_packed_experts_keep_their_values(checkpoint: Callable[..., Path], tmp_p
     said = [text for kind, text in numerics(program) if kind == "store"]
     assert said == [f"{name} as fp8 block 256" for name in store.split(", ")]
     np.testing.assert_array_equal(packed.operand("bank moe", 0), in_memory(made, 0)["bank moe"])
-    bank = program.banks["experts moe"]
+    bank = program.banks[ExpertPoolRef("moe")]
     for layer, experts in enumerate(packed.operand("bank moe", 0)):
         for e, rows in enumerate(experts):
             matrices = iter(unpack_expert(rows, bank.layout))

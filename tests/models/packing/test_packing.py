@@ -18,6 +18,7 @@ from helpers.oracles import DATA
 from helpers.packs import TEXT, content, in_memory, pack, prepared
 
 from mks.dsl.diagnostics import MksError
+from mks.dsl.program.ir import ExpertPoolRef
 from mks.dsl.source import Source
 from mks.models.packing import checksums
 from mks.models.packing import operands as operand_module
@@ -104,7 +105,7 @@ def test_experts_are_packed_as_they_are_stored(data: str, schedule: str, working
 
     equal(packed, made)
     assert verify(packed) == []
-    (codec,) = {product.codec.name for product in made[2].banks["experts moe"].layout.products}
+    (codec,) = {product.codec.name for product in made[2].banks[ExpertPoolRef("moe")].layout.products}
     held = {"moe.gate", "moe.up", "moe.down"}
     assert (packed.plain, codec) == ((frozenset(), "mxfp4") if "mxfp4" in data else (held, working))
     assert all(packed.operand("bank moe", core).any() for core in range(packed.schedule.cores))

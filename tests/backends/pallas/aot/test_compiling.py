@@ -25,6 +25,7 @@ from mks.backends.pallas.emit import emitter, scopes
 from mks.backends.pallas.emit.call import BuildMode
 from mks.backends.pallas.emit.scopes import place_of, trips
 from mks.backends.pallas.emit.shard_map import arguments, build
+from mks.backends.pallas.emit.signature import StepInput
 from mks.backends.pallas.layout.tape import IDLE, starting, table
 from mks.dsl.diagnostics import Diagnostic, MksError
 from mks.dsl.frontend import load_definition
@@ -193,7 +194,7 @@ def _sums(op, core):
 
 def _unaligned(op, core):
     ref = core.refs[op.outputs[0]]
-    ref[:, pl.ds(core.given["ids"][0], 128)] = ref[:, :128]
+    ref[:, pl.ds(core.given[StepInput.IDS][0], 128)] = ref[:, :128]
 
 
 @pytest.mark.parametrize(("fault", "code", "said", "whose"), [
@@ -207,7 +208,7 @@ def test_failures_name_the_statement(monkeypatch, fault, code, said, whose):
 
     def emit(op, core):
         evaluate(op, core)
-        if op.outputs[0] == "mlp.x":
+        if op.outputs[0].label == "mlp.x":
             fault(op, core)
 
     monkeypatch.setitem(emitter.EMIT, p.Compute, emit)

@@ -23,7 +23,7 @@ from mks.backends.pallas.emit.scopes import BEGINS, small, trips
 from mks.backends.timeline.summary import predict
 from mks.dsl.program.analysis.routing_stats import alone
 from mks.dsl.program.analysis.traffic import fetched
-from mks.dsl.program.ir import Program
+from mks.dsl.program.ir import CacheRingRef, Program
 from mks.dsl.program.lower.lower import lower
 
 pytest.importorskip("libtpu")
@@ -128,4 +128,4 @@ def test_tokens_of_one_sequence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
     assert isinstance(counted, Bundles), counted
     (tiles,) = (row for row in counted.rows if row.name.startswith("tiles of"))
-    assert tiles.times == schedule.context / made.caches["cache attention"].tile
+    assert tiles.times == schedule.context / made.caches[CacheRingRef("attention")].tile

@@ -9,6 +9,7 @@ pytest.importorskip("libtpu")
 
 from mks.backends.pallas.aot.measure import compile_step
 from mks.dsl.frontend import load_definition
+from mks.dsl.program.ir import TraceRef
 from mks.dsl.program.lower.lower import lower
 
 
@@ -23,6 +24,6 @@ def test_traces_fit_beside_the_kernel(model: str) -> None:
     program = lower(schedule, found.instances[model], 1, traced=True)
     made = compile_step(program)
 
-    rooms = sum(b.shape[0] for name, b in program.buffers.items() if name.startswith("trace "))
+    rooms = sum(b.shape[0] for name, b in program.buffers.items() if isinstance(name, TraceRef))
     assert rooms == sum(a.kind == "trace" and a.part is not None for a in program.outputs.values())
     assert 0 < made.vmem < int(schedule.target.memory.vmem.value)

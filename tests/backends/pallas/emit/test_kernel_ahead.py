@@ -23,8 +23,9 @@ pytest.importorskip("libtpu")
 from mks.backends.pallas.aot import hlo
 from mks.backends.pallas.aot.compiler import compile_ahead, meshed
 from mks.backends.pallas.aot.measure import compile_step, copies
-from mks.backends.pallas.emit.call import BuildMode, operands, states
+from mks.backends.pallas.emit.call import BuildMode
 from mks.backends.pallas.emit.shard_map import arguments, build, layouts
+from mks.backends.pallas.emit.signature import operands, states
 from mks.backends.pallas.runtime.multi_step import several
 from mks.dsl.frontend import load_definition
 from mks.dsl.model.instance import Instance
@@ -117,12 +118,12 @@ def test_a_cache_kept_expanded(rows: int) -> None:
     made = compile_step(whole)
     assert moved(whole, made.compiled.hlo) == []
     assert made.vmem <= bill(whole).total <= 1.05 * made.vmem
-    assert taken(made.compiled.hlo, whole) == read_arrays(whole) & states(whole).keys()
+    assert taken(made.compiled.hlo, whole) == set(map(str, read_arrays(whole))) & states(whole).keys()
 
     here, mesh = meshed(schedule)
     loop = compile_ahead(*steps(whole, mesh), here, schedule.axes)
     assert copies(whole, loop.hlo) == ()
-    assert taken(loop.hlo, whole) == read_arrays(whole) & states(whole).keys()
+    assert taken(loop.hlo, whole) == set(map(str, read_arrays(whole))) & states(whole).keys()
 
 
 def taken(text: str, made: Program) -> set[str]:
@@ -155,12 +156,12 @@ def test_what_a_step_reads() -> None:
     for name in ("smollm2", "qwen38", "kimi_k3"):
         made = program(name, 1)
         given = operands(made).keys() | states(made).keys()
-        assert read_arrays(made) == {each for each in given if not each.startswith("tape ")}
+        assert set(map(str, read_arrays(made))) == {each for each in given if not each.startswith("tape ")}
     found = changed("kimi_k3", ("  fetch moe.experts", f"  {EXPANDED}  fetch moe.experts"))
     schedule = found.schedules[found.own_schedules[0]]
     assert schedule is not None
     made = lower(schedule, found.instances["kimi_k3"], 1)
-    assert states(made).keys() - read_arrays(made) == {"mla.lat", "mla.com"}
+    assert states(made).keys() - set(map(str, read_arrays(made))) == {"mla.lat", "mla.com"}
 
 
 def test_copies_are_seen() -> None:

@@ -34,7 +34,7 @@ def test_every_buffer_has_a_line_of_its_padded_bytes(rows: int) -> None:
     found = bill(program)
     lines = sizes(found)
     for buffer in program.buffers.values():
-        assert lines.pop(buffer.name) == padded_bytes(buffer.shape, buffer.dtype)
+        assert lines.pop(buffer.name.label) == padded_bytes(buffer.shape, buffer.dtype)
     assert lines.pop("stream dense") == 14 * 2560 * 1024
     assert lines.pop("tokens, positions, ids") == 3 * padded_bytes((rows, 1), "int32")
     assert lines.pop(TEMPORARIES) == temporaries(program)

@@ -11,6 +11,8 @@ from mks.dsl.program.ir.scratch import collective
 from mks.dsl.program.ir.walk import walk
 from mks.dsl.program.lower.lower import lower
 
+S, X = p.SumRef("moe", "s"), p.SumRef("moe", "x")
+
 
 def kimi(*edits: tuple[str, str], rows: int = 8) -> p.Program:
     """Kimi K3's Program with some of its lines changed."""
@@ -23,16 +25,16 @@ def kimi(*edits: tuple[str, str], rows: int = 8) -> p.Program:
 def test_a_scattered_sum_travels_until_it_is_read() -> None:
     """The shared experts' sum is sent before the routed ones are multiplied, and received after them."""
     ops = [at.op for at in walk(kimi()) if at.place == "moe"]
-    sent, received = ops.index(p.Send("moe.s")), ops.index(p.Receive("moe.s"))
+    sent, received = ops.index(p.Send(S)), ops.index(p.Receive(S))
     experts = next(at for at, op in enumerate(ops) if isinstance(op, p.Experts))
 
-    assert sent < experts < received < ops.index(p.Send("moe.x"))
+    assert sent < experts < received < ops.index(p.Send(X))
 
 
 def test_each_core_completes_its_columns() -> None:
     """A sum and what is left scattered: a round with the squares that all need, then the columns come together."""
     program = kimi()
-    first, second = (collective(program, program.exchanges[name]) for name in ("moe.x", "moe.x columns"))
+    first, second = (collective(program, program.exchanges[name]) for name in (X, p.ColumnsRef(X)))
 
     assert [each.message for each in first.rounds] == [8 * (256 + 128) * 2]
     assert [each.message for each in second.rounds] == [8 * 256 * 2]

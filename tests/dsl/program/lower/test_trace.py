@@ -10,7 +10,6 @@ from mks.dsl.frontend import load_definition
 from mks.dsl.model.instantiate import instantiate
 from mks.dsl.program import ir as p
 from mks.dsl.program.lower.lower import lower
-from mks.dsl.program.lower.traced import output
 
 
 def programs(name: str) -> tuple[p.Program, p.Program]:
@@ -29,17 +28,17 @@ def test_ops_are_only_added(name: str) -> None:
 
     def other(op: p.Op) -> tuple[p.Op, ...]:
         match op:
-            case p.StoreStart(copy) | p.StoreWait(copy) if copy.startswith("trace "):
+            case p.StoreStart(copy) | p.StoreWait(copy) if isinstance(copy, p.TraceRef):
                 return ()
-            case p.Emit(_, made) if made.startswith("trace "):
+            case p.Emit(_, made) if isinstance(made, p.TraceRef):
                 return ()
-            case p.Compute(outputs) if outputs[0].startswith("trace "):
+            case p.Compute(outputs) if isinstance(outputs[0], p.TraceRef):
                 return ()
         return (op,)
 
     assert traced.phase.body != plain.phase.body
     assert mapped(traced.phase.body, other) == plain.phase.body
-    assert {n: b for n, b in traced.buffers.items() if not n.startswith("trace ")} == plain.buffers
+    assert {n: b for n, b in traced.buffers.items() if not isinstance(n, p.TraceRef)} == plain.buffers
     assert (traced.products, traced.rings, traced.arrays) == (plain.products, plain.rings, plain.arrays)
 
 
@@ -47,14 +46,14 @@ def test_what_is_traced() -> None:
     """Carried values and buffers after each part, its own values, and what the step begins with."""
     _, traced = programs("kimi_k3")
     kinds = {name: array for name, array in traced.outputs.items() if array.kind == "trace"}
-    banks = traced.buffers["banks"]
+    banks = traced.buffers[p.ModelBufferRef("banks")]
 
-    assert kinds[output("step", "x")].shape == traced.buffers["x"].shape
+    assert kinds[p.TraceRef("step", "x")].shape == traced.buffers[p.ValueRef("", "x")].shape
     for part in ("enter", "kda", "mla", "leave", "dense", "moe"):
         runs = sum(part in parts for parts in traced.phase.layer_parts.values())
         for name in ("x", "h", "a"):
-            assert kinds[output(part, name)].shape == (runs, *traced.buffers[name].shape)
-        assert kinds[output(part, "banks")].shape == (runs, *banks.shape)
-    assert kinds[output("moe", "score")].part == "moe"
-    assert output("moe", "x") in kinds
-    assert output("mla", "z") not in kinds
+            assert kinds[p.TraceRef(part, name)].shape == (runs, *traced.buffers[p.ValueRef("", name)].shape)
+        assert kinds[p.TraceRef(part, "banks")].shape == (runs, *banks.shape)
+    assert kinds[p.TraceRef("moe", "score")].part == "moe"
+    assert p.TraceRef("moe", "x") in kinds
+    assert p.TraceRef("mla", "z") not in kinds

@@ -207,7 +207,7 @@ def test_ops_are_counted_as_often_as_they_run() -> None:
     program = planned("qwen38")
     waits = sum(len(at.op.rows) * at.trips for at in walk(program) if isinstance(at.op, ir.Wait))
 
-    assert waits == tapes(program)["dense"].transfers
+    assert waits == tapes(program)[ir.StreamRef("dense")].transfers
 
 
 def test_every_op_is_shown() -> None:

@@ -24,6 +24,8 @@ from mks.dsl.program.verify.collectives import barrier_machine
 from mks.dsl.program.verify.paths import check, layers, track
 from mks.dsl.program.verify.prove import _bones, prove, prove_all
 
+DENSE = p.StreamRef("dense")
+
 RINGED, GATED, EXPERTS, MERGED = CASES[1], CASES[6], CASES[7], CASES[9]
 
 
@@ -110,7 +112,9 @@ def test_a_slot_overwritten() -> None:
 def test_a_transfer_without_a_wait() -> None:
     """E222: what was saved last is not waited for."""
     whole = program(GATED)
-    body = tuple(op for op in whole.phase.body if not (isinstance(op, p.StoreWait) and op.copy == "state delta.pq"))
+    body = tuple(
+        op for op in whole.phase.body if not (isinstance(op, p.StoreWait) and op.copy == p.StateRef("delta.pq"))
+    )
     found = prove(with_body(whole, body))
 
     assert [d.code for d in found] == ["E222"]
@@ -163,10 +167,12 @@ def test_experts_come_into_their_slots() -> None:
 def test_buffers_of_a_collective_used_twice() -> None:
     """E225: a second collective on the same buffers before the first is received."""
     whole = program(GATED)
-    path, send = next((path, op) for path, op in placed(whole) if isinstance(op, p.Send) and op.exchange == "mlp.h")
+    path, send = next(
+        (path, op) for path, op in placed(whole) if isinstance(op, p.Send) and op.exchange == p.SumRef("mlp", "h")
+    )
     twice = mutant(GATED, f"twice Send mlp.h at {'.'.join(map(str, path))}")
 
-    assert send.exchange == "mlp.h"
+    assert send.exchange == p.SumRef("mlp", "h")
     assert "E225" in {d.code for d in prove(twice)}
 
 
@@ -202,10 +208,9 @@ def test_a_stream_that_is_called_like_a_value() -> None:
 def test_what_no_layer_owns() -> None:
     """E220: the step's own entries move outside of the layers, where they have one slot."""
     whole = program(RINGED)
-    path, _ = next((path, op) for path, op in placed(whole) if isinstance(op, p.CopyWait) and op.copy == "vectors mlp")
-    inside = replaced(
-        whole, path, (p.CopyStart("vectors step", False), p.CopyWait("vectors step"), p.CopyWait("vectors mlp"))
-    )
+    own, mlp = p.SmallWeightsRef("step"), p.SmallWeightsRef("mlp")
+    path = next(path for path, op in placed(whole) if isinstance(op, p.CopyWait) and op.copy == mlp)
+    inside = replaced(whole, path, (p.CopyStart(own, False), p.CopyWait(own), p.CopyWait(mlp)))
 
     assert "`mlp` uses `vectors step`, of which it has no entry" in {d.message for d in prove(inside)}
 
@@ -236,7 +241,7 @@ def test_experts_move_nothing() -> None:
     """E223: how many experts a core has differs from core to core, so nothing that all do stands there."""
     whole = program(EXPERTS)
     path, op = next((path, op) for path, op in placed(whole) if isinstance(op, p.Experts))
-    changed = evolve(op, body=(p.Send("ids"), *op.body))
+    changed = evolve(op, body=(p.Send(p.IdsRef()), *op.body))
     assert [d.code for d in prove(replaced(whole, path, (changed,)))] == ["E223"]
 
 
@@ -247,9 +252,9 @@ def test_depths_and_trips(slots: int, trips: int) -> None:
     lines = f"target v5e 1x1\nrows 1\ncontext 512\nstream dense {{\nslots = {slots}\nslot = 2560 KiB\nstep : out\n}}"
     sizes = {"d": 2560, "ffn": 1024, "vocab": 512 * trips, "q_heads": 8, "kv_heads": 4, "head": 128}
     whole = program(Case("qwen3", 1, lines, 1, tuple(sizes.items())))
-    less = evolve(whole, rings=whole.rings | {"dense": evolve(whole.rings["dense"], slots=slots - 1)})
+    less = evolve(whole, rings=whole.rings | {DENSE: evolve(whole.rings[DENSE], slots=slots - 1)})
 
-    assert sum(run.count for run in whole.products["step.out"].tiling.runs) == trips
+    assert sum(run.count for run in whole.products[p.ProductRef("step", ("out",))].tiling.runs) == trips
     assert prove(whole) == []
     assert not outcome(whole, 1).wrong
     if slots > 1:
@@ -259,7 +264,7 @@ def test_depths_and_trips(slots: int, trips: int) -> None:
 def test_no_trips() -> None:
     """What is repeated no times does nothing, whatever it is."""
     whole = program(RINGED)
-    idle = p.Repeat("block", 0, (p.Wait("dense", (8,)), p.Start("dense", 3), p.CopyWait("vectors mlp")))
+    idle = p.Repeat("block", 0, (p.Wait(DENSE, (8,)), p.Start(DENSE, 3), p.CopyWait(p.SmallWeightsRef("mlp"))))
 
     assert prove(with_body(whole, (idle, *whole.phase.body))) == []
     assert "E224" in {d.code for d in prove(with_body(whole, (evolve(idle, count=1), *whole.phase.body)))}

@@ -92,7 +92,11 @@ def test_what_is_said() -> None:
     assert found.code == "E229"
     assert found.message == "`leave.m` is not what the definition says: not made of the earlier `x`"
 
-    path, op = next((path, op) for path, op in placed(whole) if isinstance(op, p.Compute) and op.outputs == ("kda.kn",))
+    path, op = next(
+        (path, op)
+        for path, op in placed(whole)
+        if isinstance(op, p.Compute) and op.outputs == (p.ValueRef("kda", "kn"),)
+    )
     assert isinstance(op, p.Compute)
     assert isinstance(op.node, m.Call)
     heads = op.node.args[0]
@@ -113,9 +117,9 @@ class Unheard:
 def test_what_has_no_row_is_refused() -> None:
     """An op, an exchange, an array or an op of expressions that the spec does not know."""
     whole = program(EXPERTS)
-    made = whole.exchanges["mla.a"]
+    made = whole.exchanges[p.SumRef("mla", "a")]
     unheard = evolve(made.kind, operation="unheard")
-    array = whole.arrays["table embed"]
+    array = whole.arrays[p.TableRef("embed")]
     path, op = next((path, op) for path, op in placed(whole) if isinstance(op, p.Compute) and len(path) > 2)
     assert isinstance(op, p.Compute)
     node = m.Call("unheard", (op.node,), (), (op.node.type,), op.span)
