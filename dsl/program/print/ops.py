@@ -129,6 +129,9 @@ _SAY: dict[type, Callable[[Any], _Said]] = {
     ),
     p.Keep: lambda op: _Said("keep", op.buffer.label, source(op.node.span), line(op.span)),
     p.RowLoop: lambda op: _Said("rows", f"{op.start} .. {op.stop}", _carried(op)),
+    p.RopeTables: lambda op: _Said(
+        "rotate", f"{op.cos}, {op.sin}", f"{op.channels} channels by {source(op.call.span)}", line(op.call.span)
+    ),
     p.Fetch: lambda op: _Said("fetch", op.bank.label, f"of the chosen, from {op.first + 1} to {op.stop}"),
     p.Emit: lambda op: _Said(
         "emit", op.output.label, f"from {op.buffer}" if op.buffer.label != op.output.label else ""

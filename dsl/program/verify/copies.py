@@ -112,7 +112,11 @@ def copies_machine(program: p.Program, buffer: p.BufferRef, touched: Touched) ->
             )
         at.say(slot, op, f"the save of `{copy.name}` from slot {slot} starts", begins=True)
         state = state.put(slot, Slot(state.slots[slot].owner, "there"))
-        return Copies(state.runs, state.slots, tuple(sorted((*state.saves, (copy.name, slot, entry)), key=str)))
+        return Copies(
+            state.runs,
+            state.slots,
+            tuple(sorted((*state.saves, (copy.name, slot, entry)), key=lambda save: (save[0].label, *save[1:]))),
+        )
 
     def present(state: Copies, op: p.Op, copy: p.Copy, entry: int, slot: int, does: str) -> None:
         now = state.slots[slot]
