@@ -33,11 +33,11 @@ class Page:
     @property
     def examples(self) -> tuple[Example, ...]:
         """What is wrong, and how it is right."""
-        found = []
+        examples = []
         for match in _FENCE.finditer(self.body):
             options = dict(word.partition("=")[::2] for word in match[2].split())
-            found.append(Example("wrong" in options, match[1], options, match[3]))
-        return tuple(found)
+            examples.append(Example("wrong" in options, match[1], options, match[3]))
+        return tuple(examples)
 
     @property
     def text(self) -> str:
@@ -53,22 +53,22 @@ class Page:
 @cache
 def pages() -> dict[str, Page]:
     """All pages, by code."""
-    found = {}
+    pages_ = {}
     for path in sorted((Path(__file__).parent / "explain").glob("*.md")):
         _, *parts = _TITLE.split(path.read_text("utf-8"))
         for code, title, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
-            assert code not in found, code
-            found[code] = Page(code, title, body)
-    return found
+            assert code not in pages_, code
+            pages_[code] = Page(code, title, body)
+    return pages_
 
 
 @cache
 def _lines() -> dict[str, tuple[Path, int]]:
-    found = {}
+    lines = {}
     for path in (Path(__file__).parent / "explain").glob("*.md"):
         text = path.read_text("utf-8")
-        found.update({match[1]: (path, text.count("\n", 0, match.start()) + 1) for match in _TITLE.finditer(text)})
-    return found
+        lines.update({match[1]: (path, text.count("\n", 0, match.start()) + 1) for match in _TITLE.finditer(text)})
+    return lines
 
 
 def explained(code: str) -> tuple[Path, int] | None:

@@ -61,7 +61,7 @@ class MksError(Exception):
 class Sink:
     """Collects diagnostics while a pass goes on."""
 
-    found: list[Diagnostic] = field(factory=list)
+    diagnostics: list[Diagnostic] = field(factory=list)
 
     def report(
         self,
@@ -76,12 +76,12 @@ class Sink:
     ) -> None:
         """Add one."""
         primary = None if at is None else Label(at, label)
-        self.found.append(Diagnostic(code, message, primary, tuple(others), tuple(notes), tuple(helps)))
+        self.diagnostics.append(Diagnostic(code, message, primary, tuple(others), tuple(notes), tuple(helps)))
 
     @property
     def failed(self) -> bool:
         """Whether an error was found."""
-        return any(d.severity == "error" for d in self.found)
+        return any(d.severity == "error" for d in self.diagnostics)
 
 
 def ordered(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
@@ -89,11 +89,11 @@ def ordered(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     return tuple(sorted(dict.fromkeys(diagnostics), key=lambda d: d.order))
 
 
-def told(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+def reportable(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """The same; notes only where there are no errors."""
-    found = ordered(diagnostics)
-    failed = any(d.severity == "error" for d in found)
-    return tuple(d for d in found if not failed or d.severity != "note")
+    in_order = ordered(diagnostics)
+    failed = any(d.severity == "error" for d in in_order)
+    return tuple(d for d in in_order if not failed or d.severity != "note")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> tuple[str, ...]:

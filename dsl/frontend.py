@@ -73,29 +73,29 @@ def check_source(source: Source, folder: Path | None = None, read: Reader = read
     models: dict[str, m.Model] = {}
     instances: dict[str, Instance] = {}
     for name, (declared, damaged) in gathered.models.items():
-        before = len(gathered.sink.found)
+        before = len(gathered.sink.diagnostics)
         models[name] = resolve(declared, models, damaged, gathered.sink)
-        if not damaged and not any(d.severity == "error" for d in gathered.sink.found[before:]):
-            instance, found = instantiate(models[name])
-            gathered.sink.found.extend(found)
+        if not damaged and not any(d.severity == "error" for d in gathered.sink.diagnostics[before:]):
+            instance, problems = instantiate(models[name])
+            gathered.sink.diagnostics.extend(problems)
             if instance is not None and check_instance(instance, gathered.sink):
                 instances[name] = instance
     main = tuple(item.name.text for item in file.items if isinstance(item, s.Model))
     schedules = _schedules(gathered, models, instances)
     speculations = {}
     for name, pairing in gathered.speculations.items():
-        made = resolve_speculation(pairing, models, schedules, gathered.sink)
-        if made is not None:
-            speculations[name] = made
+        speculation = resolve_speculation(pairing, models, schedules, gathered.sink)
+        if speculation is not None:
+            speculations[name] = speculation
     own = tuple((i.model.text, i.name.text) for i in file.items if isinstance(i, s.Schedule))
-    return Definition(file, models, instances, main, schedules, own, speculations, ordered(gathered.sink.found),
+    return Definition(file, models, instances, main, schedules, own, speculations, ordered(gathered.sink.diagnostics),
                       tuple(gathered.files))  # fmt: skip
 
 
 def _schedules(gathered: _Gathered, models: dict[str, m.Model], instances: dict[str, Instance]) -> (
         dict[tuple[str, str], Schedule | None]):  # fmt: skip
     """By model and name; `None` where a schedule, or its model, has errors."""
-    made: dict[tuple[str, str], Schedule | None] = {}
+    resolved: dict[tuple[str, str], Schedule | None] = {}
     for key, declared in gathered.schedules.items():
         model = models.get(key[0])
         if model is None:
@@ -104,17 +104,17 @@ def _schedules(gathered: _Gathered, models: dict[str, m.Model], instances: dict[
                                      helps=did_you_mean(key[0], models))  # fmt: skip
             continue
         if key[0] not in instances or gathered.damaged:
-            made[key] = None
+            resolved[key] = None
             continue
         schedule = resolve_schedule(declared, model, gathered.sink)
         fits = schedule is not None and check_shares(schedule, instances[key[0]], gathered.sink)
-        made[key] = schedule if fits else None
-    return made
+        resolved[key] = schedule if fits else None
+    return resolved
 
 
 def _gather(source: Source, path: Path, folder: Path, gathered: _Gathered) -> s.File:
-    file, found = parse(source)
-    gathered.sink.found.extend(found)
+    file, problems = parse(source)
+    gathered.sink.diagnostics.extend(problems)
     gathered.open.append(path.resolve())
     for item in file.items:
         if isinstance(item, s.Use):

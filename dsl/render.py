@@ -46,14 +46,14 @@ def render(diagnostic: Diagnostic, style: Style = PLAIN) -> str:
     hue = {"warning": style.warning, "note": style.quiet}.get(diagnostic.severity, style.error)
     head = f"{hue}{diagnostic.severity}[{diagnostic.code}]{style.off}"
     lines = [f"{head}{style.bold}: {printable(diagnostic.message)}{style.off}"]
-    places = _places(diagnostic)
-    gutter = max([2, *(len(str(_ends(label.span)[-1])) for place in places for label in place)])
-    for i, place in enumerate(places):
-        lines += _place(place, "-->" if i == 0 else ":::", gutter, style, hue, diagnostic.primary)
+    snippets = _snippets(diagnostic)
+    gutter = max([2, *(len(str(_ends(label.span)[-1])) for snippet in snippets for label in snippet)])
+    for i, snippet in enumerate(snippets):
+        lines += _snippet(snippet, "-->" if i == 0 else ":::", gutter, style, hue, diagnostic.primary)
     for kind, texts in (("note", diagnostic.notes), ("help", diagnostic.helps)):
         for text in texts:
-            said = text if _KIND.match(text) else f"{kind}: {text}"
-            first, *more = said.split("\n")
+            title = text if _KIND.match(text) else f"{kind}: {text}"
+            first, *more = title.split("\n")
             lines.append(f"{' ' * gutter}{style.quiet}={style.off} {printable(first)}")
             lines += [" " * (gutter + 2) + printable(line) for line in more]
     return "\n".join(lines)
@@ -70,10 +70,10 @@ def render_all(diagnostics: Iterable[Diagnostic], style: Style = PLAIN) -> str:
 
 def summary(diagnostics: Iterable[Diagnostic]) -> str:
     """`2 errors, 1 warning`; `no errors, 1 note`."""
-    found = [d.severity for d in diagnostics]
-    counts = [(found.count(kind), kind) for kind in ("error", "warning", "note")]
-    said = [f"{n} {kind}{'s' * (n != 1)}" for n, kind in counts if n]
-    return ", ".join(said if "error" in found or "warning" in found else ["no errors", *said])
+    severities = [d.severity for d in diagnostics]
+    counts = [(severities.count(kind), kind) for kind in ("error", "warning", "note")]
+    counted = [f"{n} {kind}{'s' * (n != 1)}" for n, kind in counts if n]
+    return ", ".join(counted if "error" in severities or "warning" in severities else ["no errors", *counted])
 
 
 def as_json(diagnostic: Diagnostic) -> dict[str, Any]:
@@ -117,18 +117,18 @@ def _ends(span: Span) -> tuple[int, int]:
     return source.position(start)[0], source.position(max(start, end - 1))[0]
 
 
-def _places(diagnostic: Diagnostic) -> list[list[Label]]:
+def _snippets(diagnostic: Diagnostic) -> list[list[Label]]:
     """Labels by line: the primary's first, then the others in the order given."""
     labels = (*([] if diagnostic.primary is None else [diagnostic.primary]), *diagnostic.others)
-    places: dict[tuple[int, int, int], list[Label]] = {}
+    snippets: dict[tuple[int, int, int], list[Label]] = {}
     for label in labels:
-        places.setdefault((id(label.span.source), *_ends(label.span)), []).append(label)
-    return [sorted(place, key=lambda label: label.span.start) for place in places.values()]
+        snippets.setdefault((id(label.span.source), *_ends(label.span)), []).append(label)
+    return [sorted(on_line, key=lambda label: label.span.start) for on_line in snippets.values()]
 
 
-def _place(place: list[Label], arrow: str, gutter: int, style: Style, hue: str, primary: Label | None) -> list[str]:
+def _snippet(labels: list[Label], arrow: str, gutter: int, style: Style, hue: str, primary: Label | None) -> list[str]:
     """Where it is, the line or lines, and carets under each label."""
-    chief = next((label for label in place if label is primary), place[0])
+    chief = next((label for label in labels if label is primary), labels[0])
     source, start, _ = _bounds(chief.span)
     first, last = _ends(chief.span)
     line, column = source.position(start)
@@ -143,11 +143,11 @@ def _place(place: list[Label], arrow: str, gutter: int, style: Style, hue: str, 
         shown = show(source.line(number))
         text, shift = shown.window(_columns(shown, source, number, chief.span)[0] - 40, _WIDEST)
         lines.append(f"{style.quiet}{number:>{gutter}}|{style.off} {text}".rstrip())
-        for label in place:
+        for label in labels:
             left, right = (min(max(at - shift, 0), _WIDEST) for at in _columns(shown, source, number, label.span))
             sign, colour = ("^", hue) if label is primary else ("-", style.quiet)
-            words = printable(label.text) if number == last else ""
-            marks = f"{sign * max(right - left, 1)} {words}".rstrip()
+            caption = printable(label.text) if number == last else ""
+            marks = f"{sign * max(right - left, 1)} {caption}".rstrip()
             lines.append(f"{blank} {' ' * left}{colour}{marks}{style.off}".rstrip())
     return lines
 

@@ -19,9 +19,9 @@ def compared(instance: Instance, folder: Path, overridden: Collection[str]) -> l
     """What `load` would say of the tensors; nothing of a folder that has none, or whose arrays kernels read."""
     if is_packed(folder) or not any(any(folder.glob(f"*.{end}")) for end in ("safetensors", "gguf")):
         return []
-    checkpoint, found = scan_checkpoint(folder)
+    checkpoint, diagnostics = scan_checkpoint(folder)
     if checkpoint is None:
-        return found
-    damaged = any(d.severity == "error" for d in found)
+        return diagnostics
+    damaged = any(d.severity == "error" for d in diagnostics)
     instance = evolve(instance, working=working_type(instance.model, checkpoint))
-    return found + bind(instance, checkpoint, damaged=damaged, overridden=overridden)[1]
+    return diagnostics + bind(instance, checkpoint, damaged=damaged, overridden=overridden)[1]

@@ -60,13 +60,13 @@ def default_checkpoint(name: str, progress: Progress | None = None) -> tuple[Pat
     sink = Sink()
     gguf = _find(name, default, sink)
     if gguf is None:
-        return None, sink.found
+        return None, sink.diagnostics
     stat = gguf.stat()
     key = sha256(f"{_FORMAT} {gguf.name} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()[:12]
     folder = cache_folder() / "checkpoints" / f"{name}-{key}"
     if folder.is_dir() or _convert(default, gguf, folder, sink, progress):
-        return folder, sink.found
-    return None, sink.found
+        return folder, sink.diagnostics
+    return None, sink.diagnostics
 
 
 def _find(name: str, default: Default, sink: Sink) -> Path | None:
@@ -74,13 +74,13 @@ def _find(name: str, default: Default, sink: Sink) -> Path | None:
         spec = find_spec(default.package)  # does not import it: the package would load an inference engine
     except (ImportError, ValueError):
         spec = None
-    places = [Path(p) for p in (spec.submodule_search_locations or ())] if spec is not None else []
-    found = sorted(file for place in places for file in place.glob("*.gguf"))
-    if not found:
+    folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec is not None else []
+    gguf_files = sorted(file for folder in folders for file in folder.glob("*.gguf"))
+    if not gguf_files:
         what = "is not installed" if spec is None else "holds no GGUF file"
         sink.report("E417", f"`{name}` has no checkpoint here: the package `{default.package}` {what}",
                     helps=(f"`{default.install}` installs it", "`--checkpoint FOLDER` reads another"))  # fmt: skip
-    return found[0] if found else None
+    return gguf_files[0] if gguf_files else None
 
 
 def _convert(default: Default, gguf: Path, folder: Path, sink: Sink, progress: Progress | None) -> bool:
@@ -107,7 +107,7 @@ def _convert(default: Default, gguf: Path, folder: Path, sink: Sink, progress: P
         write_safetensors(part / "model.safetensors", _widened(checkpoint, progress))
         _publish(part, folder)
     except tokenizer.UnreadableTokenizer as e:
-        sink.report("E416", f"`{gguf}` is a GGUF file that is not read: {e}")
+        sink.report("E416", f"`{gguf}` is a GGUF file that cannot be read: {e}")
         return False
     except OSError as e:
         sink.report("E418", f"`{gguf}` cannot be converted into `{folder}`: {e.strerror or e}",

@@ -29,47 +29,47 @@ def find_definition(name: str | Path) -> tuple[Source | None, list[Diagnostic]]:
     """The text, by shipped name, by path (with a separator, or ending in `.mks`) or from an installed package."""
     sink, text = Sink(), str(name)
     if isinstance(name, Path) or text.endswith(".mks") or "/" in text or "\\" in text:
-        return _read(Path(text).expanduser(), sink), sink.found
+        return _read(Path(text).expanduser(), sink), sink.diagnostics
     if text in shipped():
-        return _read(files(__package__) / f"{text}.mks", sink), sink.found
+        return _read(files(__package__) / f"{text}.mks", sink), sink.diagnostics
     brought = {point.name: point for point in entry_points(group=GROUP)}
     if text in brought:
-        place = _place(brought[text], sink)
-        return (None if place is None else _read(place, sink)), sink.found
+        path = _brought_path(brought[text], sink)
+        return (None if path is None else _read(path, sink)), sink.diagnostics
     known = sorted({*shipped(), *brought})
     sink.report("E400", f"there is no definition `{text}`", notes=(f"known: {', '.join(known)}",),
                 helps=(*did_you_mean(text, known), "a path to a file ends in `.mks`"))  # fmt: skip
-    return None, sink.found
+    return None, sink.diagnostics
 
 
-def _place(point: EntryPoint, sink: Sink) -> Traversable | None:
+def _brought_path(point: EntryPoint, sink: Sink) -> Traversable | None:
     """The file that an entry point means."""
     try:
-        found: Any = point.load()
-        if isinstance(found, ModuleType):
-            return files(found) / f"{point.name}.mks"
-        found = found() if callable(found) else found
+        path: Any = point.load()
+        if isinstance(path, ModuleType):
+            return files(path) / f"{point.name}.mks"
+        path = path() if callable(path) else path
     except Exception as e:  # a package that is not ours: whatever it raises is its fault, and is said
         sink.report("E400", f"`{point.value}`, which brings the definition `{point.name}`, fails",
                     notes=(f"{type(e).__name__}: {e}",))  # fmt: skip
         return None
-    if isinstance(found, str):
-        return Path(found)
-    if isinstance(found, Traversable):
-        return found
+    if isinstance(path, str):
+        return Path(path)
+    if isinstance(path, Traversable):
+        return path
     sink.report("E400", f"`{point.value}` brings no path for the definition `{point.name}`",
-                notes=(f"it is a {type(found).__name__}",))  # fmt: skip
+                notes=(f"it is a {type(path).__name__}",))  # fmt: skip
     return None
 
 
-def _read(place: Traversable, sink: Sink) -> Source | None:
+def _read(path: Traversable, sink: Sink) -> Source | None:
     # What lies in an archive has no path of its own.
-    found = read_source(place) if isinstance(place, Path) else decode_source(str(place), place.read_bytes())
-    if isinstance(found, Source):
-        return found
-    if isinstance(place, Path) and place.parent.is_dir():
-        found = evolve(
-            found, helps=found.helps or did_you_mean(place.name, (f.name for f in place.parent.glob("*.mks")))
+    source = read_source(path) if isinstance(path, Path) else decode_source(str(path), path.read_bytes())
+    if isinstance(source, Source):
+        return source
+    if isinstance(path, Path) and path.parent.is_dir():
+        source = evolve(
+            source, helps=source.helps or did_you_mean(path.name, (f.name for f in path.parent.glob("*.mks")))
         )
-    sink.found.append(found)
+    sink.diagnostics.append(source)
     return None

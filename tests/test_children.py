@@ -43,7 +43,7 @@ def test_a_call_that_does_not_come_back(function: str, argument: object, error: 
 @pytest.mark.parametrize(("factor", "status"), [("1", 0), ("0.000001", 1)])
 def test_a_tier_that_costs_too_much(factor: str, status: int) -> None:
     """Its tests pass, and the run fails."""
-    line = [sys.executable, "-m", "pytest", "-q", "tests/server/test_text.py", "tests/dsl/text/test_textmate.py"]
+    line = [sys.executable, "-m", "pytest", "-q", "tests/server/text/test_text.py", "tests/dsl/text/test_textmate.py"]
     done = children.run(line, cwd=ROOT, env=os.environ | {"TEST_BUDGET": factor}, capture_output=True, text=True)
     assert done.returncode == status, done.stdout
     assert "failed" not in done.stdout

@@ -53,10 +53,20 @@ def make_parser() -> argparse.ArgumentParser:
     parser = command_parser("bench compile", _ABOUT, _EXAMPLES)
     add_choice(parser, model="qwen38")
     add = parser.add_argument
-    add("--timeout", metavar="S", type=number(1, 86400), default=300.0, help="stop each after so long; what was "
-        "stopped took longer than that (default: %(default)g)")  # fmt: skip
-    add("--memory", metavar="GIB", type=number(0.1, 65536), default=8.0, help="stop what holds more memory than that "
-        "(default: %(default)g)")  # fmt: skip
+    add(
+        "--timeout",
+        metavar="S",
+        type=number(1, 86400),
+        default=300.0,
+        help="stop each compilation after this many seconds; the table then says `over` (default: %(default)g)",
+    )
+    add(
+        "--memory",
+        metavar="GIB",
+        type=number(0.1, 65536),
+        default=8.0,
+        help="stop a compilation that uses more memory (default: %(default)g)",
+    )
     add("--json", action="store_true", help="print one JSON object instead of a table")
     return parser
 
@@ -65,33 +75,33 @@ def _bench(args: argparse.Namespace) -> None:
     _, schedule, instance = chosen(args)
     rows = schedule.rows[0]
     program = lower_fitting(schedule, instance, rows)
-    found = {way: _timed(program, way, args.timeout, args.memory * (1 << 30)) for way in _WAYS}
-    ratios, work = (_ratios(found, key) for key in ("total_s", "cpu_s"))
+    timings = {way: _timed(program, way, args.timeout, args.memory * (1 << 30)) for way in _WAYS}
+    ratios, work = (_ratios(timings, key) for key in ("total_s", "cpu_s"))
     shape = "x".join(map(str, schedule.topology))
     if args.json:
-        said = {"model": schedule.model.name, "schedule": schedule.name, "rows": rows, "context": schedule.context,
-                "target": schedule.target.name, "topology": shape, **found,
+        result = {"model": schedule.model.name, "schedule": schedule.name, "rows": rows, "context": schedule.context,
+                "target": schedule.target.name, "topology": shape, **timings,
                 "times_faster": ratios, "times_less_work": work}  # fmt: skip
-        print(json.dumps(said, indent=1))
+        print(json.dumps(result, indent=1))
         return
     print(f"{schedule.model.name}, {schedule.name}: {schedule.target.name} {shape}, rows {rows}, seconds\n")
     print(f"{'':22}{'lower':>9}{'compile':>9}{'total':>13}{'all cores':>13}{'GiB':>7}")
-    for way, x in found.items():
+    for way, x in timings.items():
         total, cores = (f"{'over ' * bool(x['stopped'])}{x[key]:.2f}" for key in ("total_s", "cpu_s"))
         most = x["memory_bytes"] / (1 << 30)
         print(f"{_WAYS[way]:22}{_of(x['lower_s']):>9}{_of(x['compile_s']):>9}{total:>13}{cores:>13}{most:>7.2f}")
     print()
-    for way, x in found.items():
+    for way, x in timings.items():
         if x["stopped"]:
             print(f"{_WAYS[way]}: stopped, {_STOPPED[x['stopped']]}{': ' * bool(x['reason'])}{x['reason']}")
     for way, ratio in ratios.items():
-        least = "at least " * bool(found[way]["stopped"])
+        least = "at least " * bool(timings[way]["stopped"])
         print(f"{least}{ratio} times faster than {_WAYS[way]}, {least}{work[way]} times less processor time")
 
 
-def _ratios(found: dict[str, dict[str, Any]], key: str) -> dict[str, float]:
+def _ratios(timings: dict[str, dict[str, Any]], key: str) -> dict[str, float]:
     """How many times as much as the kernels the others took."""
-    return {way: round(x[key] / found["kernels"][key], 2) for way, x in found.items() if way != "kernels"}
+    return {way: round(x[key] / timings["kernels"][key], 2) for way, x in timings.items() if way != "kernels"}
 
 
 def _timed(program: Program, way: str, timeout: float, memory: float) -> dict[str, Any]:
@@ -105,15 +115,15 @@ def _timed(program: Program, way: str, timeout: float, memory: float) -> dict[st
         done = run_limited([sys.executable, "-m", _MODULE, str(given), way], timeout, memory)
     stopped, reason = done.stopped or ("error" if done.status else None), ""
     if stopped == "error":
-        reason = (_ERROR.findall(done.complaint) or [f"it left with status {done.status}"])[-1]
+        reason = (_ERROR.findall(done.stderr) or [f"it left with status {done.status}"])[-1]
     if stopped is not None and way == "kernels":
         raise CannotOpen(f"{_WAYS[way]}: stopped, {_STOPPED[stopped]}{': ' * bool(reason)}{reason}")
     whole = {"process_s": round(done.wall_s, 3), "memory_bytes": done.memory, "stopped": stopped, "reason": reason}
     if stopped is not None:
         return {"lower_s": None, "compile_s": None, "total_s": whole["process_s"],
                 "cpu_s": round(done.cpu_s, 3)} | whole  # fmt: skip
-    found: dict[str, Any] = json.loads(done.said)
-    return found | {"total_s": round(found["lower_s"] + found["compile_s"], 3)} | whole
+    timing: dict[str, Any] = json.loads(done.stdout)
+    return timing | {"total_s": round(timing["lower_s"] + timing["compile_s"], 3)} | whole
 
 
 def _of(seconds: float | None) -> str:

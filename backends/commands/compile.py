@@ -112,13 +112,13 @@ def chosen(args: argparse.Namespace) -> tuple[Source, Schedule, Instance]:
     from ...dsl.schedule.fits import check_shares
     from ...models.library import find_definition
 
-    source, found = find_definition(args.model)
-    made = None if source is None else resolved(source, args, found)
-    if source is None or made is None or any(d.severity == "error" for d in found):
-        raise MksError(found)
-    definition, instances = made
+    source, diagnostics = find_definition(args.model)
+    resolved_definition = None if source is None else resolved(source, args, diagnostics)
+    if source is None or resolved_definition is None or any(d.severity == "error" for d in diagnostics):
+        raise MksError(diagnostics)
+    definition, instances = resolved_definition
     model = main_model(definition, args.model)
-    schedule = find_schedule(definition, model, args.schedule, found)
+    schedule = find_schedule(definition, model, args.schedule, diagnostics)
     rows = schedule.rows if args.rows is None else (args.rows,)
     span = getattr(args, "span", None)
     if span is not None and span not in schedule.spans:
@@ -127,15 +127,15 @@ def chosen(args: argparse.Namespace) -> tuple[Source, Schedule, Instance]:
     schedule = evolve(schedule, rows=rows if span is None else (span,), context=args.context or schedule.context)
     instance, sink = instances[model.name], Sink()
     if not check_shares(schedule, instance, sink):
-        raise MksError([*found, *sink.found])
-    warn(found)
+        raise MksError([*diagnostics, *sink.diagnostics])
+    warn(diagnostics)
     return source, schedule, instance
 
 
 def _compile(args: argparse.Namespace) -> None:
     begun = time.perf_counter()
     source, schedule, instance = chosen(args)
-    folder, several = args.output.expanduser(), len(schedule.rows) > 1
+    folder, multiple = args.output.expanduser(), len(schedule.rows) > 1
     steps: list[tuple[Path, Program, dict[str, Any]]] = []
     for rows in schedule.rows:
         at = time.perf_counter()
@@ -146,19 +146,19 @@ def _compile(args: argparse.Namespace) -> None:
             from ..opening.artifact import definition, write_manifest, write_step
             from ..pallas.aot.measure import compile_step
 
-            place = folder / f"rows{rows}" if several else folder
-            said = definition(source) | write_step(place, compile_step(program), spent)
-            said["seconds"] = round(time.perf_counter() - begun, 3)
-            write_manifest(place, said)
-        steps.append((place, program, said))
+            step_folder = folder / f"rows{rows}" if multiple else folder
+            described = definition(source) | write_step(step_folder, compile_step(program), spent)
+            described["seconds"] = round(time.perf_counter() - begun, 3)
+            write_manifest(step_folder, described)
+        steps.append((step_folder, program, described))
         begun = time.perf_counter()
         if not args.json:
-            print(_line(place, said), flush=True)
-    for place, program, said in steps:
-        _count(place, program, said, args.bundles, quiet=args.json)
-    shown = [{k: v for k, v in said.items() if k not in ("name", "definition")} for _, _, said in steps]
-    if several:
-        folders = [{"rows": said["rows"], "folder": place.name} for place, _, said in steps]
+            print(_line(step_folder, described), flush=True)
+    for step_folder, program, described in steps:
+        _count(step_folder, program, described, args.bundles, quiet=args.json)
+    shown = [{k: v for k, v in described.items() if k not in ("name", "definition")} for _, _, described in steps]
+    if multiple:
+        folders = [{"rows": described["rows"], "folder": step_folder.name} for step_folder, _, described in steps]
         of_all = {"rows": list(schedule.rows), "steps": folders}
         write_manifest(folder, definition(source) | _shared(shown) | of_all)
     if args.json:
@@ -171,33 +171,34 @@ def _shared(shown: list[dict[str, Any]]) -> dict[str, Any]:
     return {key: value for key, value in first.items() if all(other[key] == value for other in rest)}
 
 
-def _count(place: Path, program: Program, said: dict[str, Any], count: bool, quiet: bool) -> None:
+def _count(step_folder: Path, program: Program, described: dict[str, Any], count: bool, quiet: bool) -> None:
     """Into the manifest, where they are known or to `count`; a step whose bundles cannot be is no reason to fail."""
     from ..opening.artifact import counted, write_manifest
     from ..pallas.cycles.bundle_cache import kept
 
-    found: Bundles | Diagnostic | None = kept(program)
-    if found is None and count:
+    bundles: Bundles | Diagnostic | None = kept(program)
+    if bundles is None and count:
         with working(f"Counting the bundles of a step, rows {program.rows}"):
             from ..pallas.cycles.counting import count_step
 
-            found = count_step(program)
-    if found is None:
+            bundles = count_step(program)
+    if bundles is None:
         return
-    if isinstance(found, Diagnostic):
-        warn([found])
+    if isinstance(bundles, Diagnostic):
+        warn([bundles])
         return
-    said |= counted(found)
-    write_manifest(place, said)
+    described |= counted(bundles)
+    write_manifest(step_folder, described)
     if not quiet:
-        print(f"rows {program.rows}: {said['bundles']:,} bundles a step, counted from the compiler's schedule")
+        print(f"rows {program.rows}: {described['bundles']:,} bundles a step, counted from the compiler's schedule")
 
 
-def _line(place: Path, said: dict[str, Any]) -> str:
+def _line(step_folder: Path, described: dict[str, Any]) -> str:
     mib = 1 << 20
     return (
-        f"rows {said['rows']}: {place} in {said['seconds']:.1f} s, {said['lower_s']:.1f} to lower and "
-        f"{said['compile_s']:.1f} to compile; VMEM {said['vmem_compiler_bytes'] / mib:.2f} MiB of the bill's "
-        f"{said['vmem_bill_bytes'] / mib:.2f}, HBM {said['hbm_bytes'] / 1e9:.2f} GB, read a step "
-        f"{said['read_bytes']['total'] / 1e9:.3f} GB"
+        f"rows {described['rows']}: {step_folder} in {described['seconds']:.1f} s, "
+        f"{described['lower_s']:.1f} to lower and "
+        f"{described['compile_s']:.1f} to compile; VMEM {described['vmem_compiler_bytes'] / mib:.2f} MiB of the bill's "
+        f"{described['vmem_bill_bytes'] / mib:.2f}, HBM {described['hbm_bytes'] / 1e9:.2f} GB, read a step "
+        f"{described['read_bytes']['total'] / 1e9:.3f} GB"
     )

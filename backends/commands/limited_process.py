@@ -16,14 +16,14 @@ _EVERY = 0.02  # seconds between looks
 
 
 @frozen
-class Spent:
+class ProcessResult:
     """What a process wrote and took: seconds of wall time and of all cores, the most bytes of memory that it held.
 
     `status` is what it left with; `stopped` says what it had too much of, `time` or `memory`, `""` if it ended itself.
     """
 
-    said: str
-    complaint: str
+    stdout: str
+    stderr: str
     status: int
     stopped: str
     wall_s: float
@@ -31,20 +31,20 @@ class Spent:
     memory: int
 
 
-def run_limited(command: Sequence[str], seconds: float, memory: float) -> Spent:
+def run_limited(command: Sequence[str], seconds: float, memory: float) -> ProcessResult:
     """Run a command until it ends, or has taken so many seconds or bytes."""
     with TemporaryDirectory(prefix="mks-limited-") as name:
         out, err = Path(name) / "out", Path(name) / "err"
         begun, stopped, most = time.perf_counter(), "", 0
-        with out.open("wb") as said, err.open("wb") as complaint:
-            process = subprocess.Popen(command, stdout=said, stderr=complaint)
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            process = subprocess.Popen(command, stdout=stdout, stderr=stderr)
         try:
             while True:
                 pid, status, usage = os.wait4(process.pid, os.WNOHANG)
                 wall = time.perf_counter() - begun
                 if pid:
                     break
-                most = max(most, _held(process.pid))
+                most = max(most, _peak_memory(process.pid))
                 if not stopped:
                     stopped = "time" if wall > seconds else "memory" if most > memory else ""
                     if stopped:
@@ -55,11 +55,18 @@ def run_limited(command: Sequence[str], seconds: float, memory: float) -> Spent:
             if process.returncode is None:
                 process.kill()
                 process.wait()
-        return Spent(out.read_text("utf-8", "replace"), err.read_text("utf-8", "replace"), process.returncode, stopped,
-                     wall, usage.ru_utime + usage.ru_stime, most or _bytes(usage.ru_maxrss))  # fmt: skip
+        return ProcessResult(
+            out.read_text("utf-8", "replace"),
+            err.read_text("utf-8", "replace"),
+            process.returncode,
+            stopped,
+            wall,
+            usage.ru_utime + usage.ru_stime,
+            most or _bytes(usage.ru_maxrss),
+        )
 
 
-def _held(pid: int) -> int:
+def _peak_memory(pid: int) -> int:
     """The most bytes that a process has held in memory so far; 0 where the system does not tell.
 
     What Linux tells at the end counts the process that started it too, as one begins with the memory of the other.

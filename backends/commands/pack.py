@@ -48,8 +48,13 @@ def make_parser() -> argparse.ArgumentParser:
     add("--schedule", metavar="NAME", help="which of the definition's schedules (default: its only one)")
     add("--sizes", choices=["config"], help="take the sizes from the checkpoint's config.json")
     add_sizes(parser)
-    add("--dtype", choices=["f32", "bf16", "auto"], default="auto", help="what the model's bf16 means; auto is the "
-        "narrowest that the checkpoint allows (default: %(default)s)")  # fmt: skip
+    add(
+        "--dtype",
+        choices=["f32", "bf16", "auto"],
+        default="auto",
+        help="working type, which the model's bf16 stands for; auto is the "
+        "narrowest that the checkpoint allows (default: %(default)s)",
+    )
     add("--verify", action="store_true", help="read everything back and compare it with its checksums")
     add("--json", action="store_true", help="print one JSON object: folder, cores, bytes, written, resumed, seconds")
     return parser
@@ -96,11 +101,11 @@ def _pack(args: argparse.Namespace) -> None:
 def _check(folder: Path, as_json: bool) -> None:
     begun = time.perf_counter()
     packed = _read_back(folder)
-    said = {"folder": str(folder), "model": packed.schedule.model.name, "schedule": packed.schedule.name,
+    result = {"folder": str(folder), "model": packed.schedule.model.name, "schedule": packed.schedule.name,
             "cores": packed.schedule.cores, "bytes": packed.nbytes,
             "seconds": round(time.perf_counter() - begun, 3)}  # fmt: skip
-    print(json.dumps(said) if as_json else f"{folder} is as it was packed: {packed.nbytes / 1e9:.2f} GB of "
-          f"`{said['model']}` for {said['cores']} cores, its manifest and its text files")  # fmt: skip
+    print(json.dumps(result) if as_json else f"{folder} is as it was packed: {packed.nbytes / 1e9:.2f} GB of "
+          f"`{result['model']}` for {result['cores']} cores, its manifest and its text files")  # fmt: skip
 
 
 def _read_back(folder: Path) -> Packed:
@@ -120,27 +125,30 @@ def _lowered(args: argparse.Namespace) -> tuple[Source, Binding, Program]:
     from ...dsl.schedule.fits import check_shares
     from ...models.packing.operands import plain
 
-    definition, model, found = find_model(args.model)
-    schedule = find_schedule(definition, model, args.schedule, found)
-    place = checkpoint_place(args.model, args.checkpoint, found, loading)
-    binding = bind(model, place, found, adopt=args.sizes == "config", sizes=args.size, dtype=args.dtype)
+    definition, model, diagnostics = find_model(args.model)
+    schedule = find_schedule(definition, model, args.schedule, diagnostics)
+    path = checkpoint_place(args.model, args.checkpoint, diagnostics, loading)
+    binding = bind(model, path, diagnostics, adopt=args.sizes == "config", sizes=args.size, dtype=args.dtype)
     sink = Sink()
     if not check_shares(schedule, binding.instance, sink):
-        raise MksError([*found, *sink.found])
+        raise MksError([*diagnostics, *sink.diagnostics])
     program = lower(schedule, binding.instance, schedule.rows[0], plain(binding))
-    warn(found)
+    warn(diagnostics)
     return definition.file.source, binding, program
 
 
-def _report(args: argparse.Namespace, said: dict[str, Any]) -> None:
+def _report(args: argparse.Namespace, result: dict[str, Any]) -> None:
     if args.json:
-        print(json.dumps(said))
+        print(json.dumps(result))
         return
-    if not said["written"]:
-        print(f"{said['folder']} is packed already: {said['bytes'] / 1e9:.2f} GB for {said['cores']} cores")
+    if not result["written"]:
+        print(f"{result['folder']} is packed already: {result['bytes'] / 1e9:.2f} GB for {result['cores']} cores")
         return
-    kept = ", the rest by an earlier run" if said["resumed"] else ""
-    rate = said["written"] / 1e9 / max(said["seconds"], 1e-9)
-    print(f"packed {said['model']} for `{said['schedule']}` into {said['folder']}: {said['bytes'] / 1e9:.2f} GB for "
-          f"{said['cores']} cores, {said['written'] / 1e9:.2f} GB of it in {said['seconds']:.1f} s "
-          f"({rate:.2f} GB/s){kept}")  # fmt: skip
+    resumed = ", the rest by an earlier run" if result["resumed"] else ""
+    rate = result["written"] / 1e9 / max(result["seconds"], 1e-9)
+    print(
+        f"packed {result['model']} for `{result['schedule']}` into {result['folder']}: "
+        f"{result['bytes'] / 1e9:.2f} GB for "
+        f"{result['cores']} cores, {result['written'] / 1e9:.2f} GB of it in {result['seconds']:.1f} s "
+        f"({rate:.2f} GB/s){resumed}"
+    )

@@ -31,7 +31,7 @@ def command_parser(name: str, about: str, examples: str) -> argparse.ArgumentPar
     )
 
 
-def guarded(parse: Parse, argv: list[str], work: Work, told: tuple[type[Exception], ...] = ()) -> int:
+def guarded(parse: Parse, argv: list[str], work: Work, expected: tuple[type[Exception], ...] = ()) -> int:
     """Run a command; its exit status: what `work` says or 0, 1 with a message on stderr, 2 for wrong usage.
 
     Errors of the classes `told` say by themselves what is wrong.
@@ -50,7 +50,7 @@ def guarded(parse: Parse, argv: list[str], work: Work, told: tuple[type[Exceptio
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
     except Exception as error:
-        if not isinstance(error, (CannotOpen, UnreadableFile, *told)):
+        if not isinstance(error, (CannotOpen, UnreadableFile, *expected)):
             raise
         print(f"error: {error}", file=sys.stderr)
     return 1

@@ -11,9 +11,9 @@ from ...dsl.render import render_all, style_for
 from ..opening.progress import Progress
 
 
-def warn(found: Iterable[Diagnostic]) -> None:
+def warn(diagnostics: Iterable[Diagnostic]) -> None:
     """Show what is no reason to stop."""
-    print(render_all(found, style_for(sys.stderr)), end="", file=sys.stderr)
+    print(render_all(diagnostics, style_for(sys.stderr)), end="", file=sys.stderr)
 
 
 @contextlib.contextmanager

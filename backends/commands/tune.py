@@ -38,15 +38,15 @@ exit status: 0 fine, 1 errors, 2 wrong usage
 def main(argv: list[str]) -> int:
     """Search for a faster schedule, by predicted times."""
     args = parsed(make_parser(), argv)
-    found: list[Diagnostic] = []
-    said = _tuned(args, found)
-    found = list(ordered(found))
-    print(render_all(found, style_for(sys.stderr)) if not args.json else "", end="", file=sys.stderr)
+    diagnostics: list[Diagnostic] = []
+    results = _tuned(args, diagnostics)
+    diagnostics = list(ordered(diagnostics))
+    print(render_all(diagnostics, style_for(sys.stderr)) if not args.json else "", end="", file=sys.stderr)
     if args.json:
-        print(json.dumps({"schedules": said, "diagnostics": [as_json(d) for d in found]}, indent=2))
+        print(json.dumps({"schedules": results, "diagnostics": [as_json(d) for d in diagnostics]}, indent=2))
     else:
-        print("\n\n".join(each["text"] for each in said), end="\n" * bool(said))
-    return int(any(d.severity == "error" for d in found))
+        print("\n\n".join(each["text"] for each in results), end="\n" * bool(results))
+    return int(any(d.severity == "error" for d in diagnostics))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -55,23 +55,26 @@ def make_parser() -> argparse.ArgumentParser:
         "mks tune", description=ABOUT, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--rows", metavar="N", type=count, help="only for so many sequences; all numbers must fit still"
+        "--rows",
+        metavar="N",
+        type=count,
+        help="search for this number of sequences only; all numbers of rows must still fit",
     )
     parser.add_argument("--position", metavar="N", type=natural, help="each row's earlier tokens; at most what the "
                         "context has room for, which is the default")  # fmt: skip
     return add_definition(parser)
 
 
-def _tuned(args: argparse.Namespace, found: list[Diagnostic]) -> list[dict[str, Any]]:
+def _tuned(args: argparse.Namespace, diagnostics: list[Diagnostic]) -> list[dict[str, Any]]:
     source = given(args.file)
     if isinstance(source, list):
-        found += source
+        diagnostics += source
         return []
-    made = resolved(source, args, found)
-    if made is None or any(d.severity == "error" for d in found):
+    resolved_definition = resolved(source, args, diagnostics)
+    if resolved_definition is None or any(d.severity == "error" for d in diagnostics):
         return []
-    definition, instances = made
-    said = []
+    definition, instances = resolved_definition
+    results = []
     for model, name in definition.own_schedules:
         schedule, instance = definition.schedules.get((model, name)), instances.get(model)
         if schedule is None or instance is None or args.schedule not in (None, name):
@@ -79,31 +82,31 @@ def _tuned(args: argparse.Namespace, found: list[Diagnostic]) -> list[dict[str, 
         if args.rows is not None and args.rows not in schedule.rows:
             continue
         try:
-            said.append(_one(source, definition, schedule, instance, args))
+            results.append(_one(source, definition, schedule, instance, args))
         except MksError as e:
-            found += e.diagnostics
-    if not said and not any(d.severity == "error" for d in found):
-        found.append(
+            diagnostics += e.diagnostics
+    if not results and not any(d.severity == "error" for d in diagnostics):
+        diagnostics.append(
             none_chosen(definition, args.file, *(x for x in (args.schedule, args.rows and str(args.rows)) if x))
         )
-    return said
+    return results
 
 
 def _one(
     source: Source, definition: Definition, schedule: Schedule, instance: Instance, args: argparse.Namespace
 ) -> dict[str, Any]:
     rows = None if args.rows is None else (args.rows,)
-    made = tune(schedule, instance, rows, args.position, lambda line: print(line, file=sys.stderr, flush=True))
-    print(_summary(made), file=sys.stderr)
+    tuned = tune(schedule, instance, rows, args.position, lambda line: print(line, file=sys.stderr, flush=True))
+    print(_summary(tuned), file=sys.stderr)
     return {
         "schedule": schedule.name,
         "predicted": True,
-        "before_seconds": made.before,
-        "after_seconds": made.after,
-        "tried": made.tried,
-        "searched": [{"what": name, "made": many, "fitted": fitted} for name, many, fitted in made.searched],
-        "kept": [{"text": kept.text, "seconds": kept.steps} for kept in made.kept],
-        "text": block(source, definition, schedule, made.schedule),
+        "before_seconds": tuned.before,
+        "after_seconds": tuned.after,
+        "tried": tuned.tried,
+        "searched": [{"what": name, "made": many, "fitted": fitted} for name, many, fitted in tuned.searched],
+        "kept": [{"text": move.text, "seconds": move.steps} for move in tuned.accepted],
+        "text": block(source, definition, schedule, tuned.schedule),
     }
 
 
@@ -118,14 +121,14 @@ def block(source: Source, definition: Definition, old: Schedule, new: Schedule) 
     return declared(check_source(Source(source.name, text)).file).span.text
 
 
-def _summary(made: Tuned) -> str:
+def _summary(tuned: Tuned) -> str:
     each = []
-    for n, step in made.after.items():
-        steps = f"{made.before[n] * 1e3:.3f} -> {step * 1e3:.3f} ms"
-        each.append(f"{n} row{'s' * (n > 1)}: {steps}, {1 - step / made.before[n]:.1%} less")
-    lines = [f"predicted, {made.tried} schedules tried: {'; '.join(each)}"]
-    for name, many, fitted in made.searched:
-        kept = [kept.text for kept in made.kept if kept.text.startswith(name)]
+    for n, step in tuned.after.items():
+        steps = f"{tuned.before[n] * 1e3:.3f} -> {step * 1e3:.3f} ms"
+        each.append(f"{n} row{'s' * (n > 1)}: {steps}, {1 - step / tuned.before[n]:.1%} less")
+    lines = [f"predicted, {tuned.tried} schedules tried: {'; '.join(each)}"]
+    for name, many, fitted in tuned.searched:
+        moves = [move.text for move in tuned.accepted if move.text.startswith(name)]
         fit = "" if fitted == many else f", {many - fitted} do not fit"
-        lines.append(f"  {name}: {many} tried{fit}; {f'kept {len(kept)}' if kept else 'none is faster'}")
+        lines.append(f"  {name}: {many} tried{fit}; {f'kept {len(moves)}' if moves else 'none is faster'}")
     return "\n".join(lines)

@@ -70,8 +70,13 @@ def make_parser() -> argparse.ArgumentParser:
     add("--schedule", metavar="NAME", help="which of the definition's schedules (default: its only one)")
     add("--sizes", choices=["config"], help="take the sizes from the checkpoint's config.json")
     add_sizes(parser)
-    add("--dtype", choices=["f32", "bf16", "auto"], default="f32", help="what the model's bf16 means; auto is the "
-        "narrowest that the checkpoint allows (default: %(default)s)")  # fmt: skip
+    add(
+        "--dtype",
+        choices=["f32", "bf16", "auto"],
+        default="f32",
+        help="working type, which the model's bf16 stands for; auto is the "
+        "narrowest that the checkpoint allows (default: %(default)s)",
+    )
     add("--rows", metavar="N", type=count, default=1, help="sequences at once, each a position further than the one "
         "before (default: %(default)s)")  # fmt: skip
     add("--positions", metavar="0,1,2,300", type=ids, help="the steps, by the first sequence's positions (default: "
@@ -91,17 +96,17 @@ def _verify(args: argparse.Namespace, argv: list[str]) -> int:
     from ...dsl.program.lower.lower import lower
     from ...models.packing.operands import plain
 
-    definition, model, found = find_model(args.model)
+    definition, model, diagnostics = find_model(args.model)
     schedule = find_schedule(definition, model, args.schedule)
-    place = checkpoint_place(args.model, args.checkpoint, found, loading)
-    binding = bind(model, place, found, adopt=args.sizes == "config", sizes=args.size, dtype=args.dtype)
-    steps = _steps(args, schedule, binding, place)
+    path = checkpoint_place(args.model, args.checkpoint, diagnostics, loading)
+    binding = bind(model, path, diagnostics, adopt=args.sizes == "config", sizes=args.size, dtype=args.dtype)
+    steps = _steps(args, schedule, binding, path)
     last = max(max(positions) for _, positions in steps)
     lower(sized(schedule, binding.instance, args.rows, schedule.context), binding.instance, args.rows, plain(binding))
     machine = _machine(schedule)
     if machine is None:
         return _again(schedule, argv)
-    warn(found)
+    warn(diagnostics)
     if machine.interpreted:
         # Interpreted, caches are copied whole at every step.
         schedule = evolve(schedule, context=min(schedule.context, -(-(last + 1) // 256) * 256))
@@ -109,19 +114,19 @@ def _verify(args: argparse.Namespace, argv: list[str]) -> int:
     program = lower(wanted, binding.instance, args.rows, plain(binding), traced=True)
     begun = time.perf_counter()
     verified = _compared(args, binding, program, machine, steps)
-    said = described(program, verified, interpreted=machine.interpreted, corrupt=args.corrupt)
-    said["seconds"] = round(time.perf_counter() - begun, 3)
-    print(json.dumps(said)) if args.json else show(program, verified, said)
+    result = described(program, verified, interpreted=machine.interpreted, corrupt=args.corrupt)
+    result["seconds"] = round(time.perf_counter() - begun, 3)
+    print(json.dumps(result)) if args.json else show(program, verified, result)
     return 0 if verified.ok else 1
 
 
-def _steps(args: argparse.Namespace, schedule: Schedule, binding: Binding, place: Path) -> (
+def _steps(args: argparse.Namespace, schedule: Schedule, binding: Binding, path: Path) -> (
         list[tuple[list[int], list[int]]]):  # fmt: skip
     """Tokens and positions of each row, step by step. Raises `CannotOpen` for what cannot be."""
     logits = binding.instance.model.decode.types["logits"]
     vocab, context = binding.instance.length(logits.shape[0]), schedule.context
     if args.prompt is not None:
-        tokenizer = load_tokenizer(read_text_files(text_place(place)))
+        tokenizer = load_tokenizer(read_text_files(text_place(path)))
         if tokenizer is None:
             raise CannotOpen("the checkpoint has no tokenizer; give --tokens")
         tokens = tuple(tokenizer.encode(args.prompt))
@@ -180,6 +185,6 @@ def _compared(args: argparse.Namespace, binding: Binding, program: Program, mach
     with loading(f"Loading {program.schedule.model.name}") as progress, jax.default_device(jax.devices("cpu")[0]):
         same = {alias[0]: key[0] for alias, key in binding.aliases.items()}
         weights = reference_weights(binding.instance, values(binding, progress), same)
-    made = given if args.corrupt is None else corrupted(program, given, args.corrupt)
+    operands = given if args.corrupt is None else corrupted(program, given, args.corrupt)
     with working(f"Comparing {len(steps)} steps"):
-        return compare(program, made, machine, weights, steps)
+        return compare(program, operands, machine, weights, steps)

@@ -31,14 +31,14 @@ def described(program: Program, verified: Verified, *, interpreted: bool, corrup
     }  # fmt: skip
 
 
-def show(program: Program, verified: Verified, said: dict[str, Any]) -> None:
+def show(program: Program, verified: Verified, result: dict[str, Any]) -> None:
     """Print the worst of each part, the ids that differ, and where in the definition parts stand that do."""
     from rich.console import Console
     from rich.table import Table
 
     out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     table = Table("part", "layers", "cosine", "largest", "rms", "worst", "rms of all so far", "", box=None)
-    for part in said["parts"]:
+    for part in result["parts"]:
         worst, carried = part["worst"], part["carried"]
         layer = "" if worst["layer"] is None else f" in layer {worst['layer']}"
         table.add_row(
@@ -48,17 +48,21 @@ def show(program: Program, verified: Verified, said: dict[str, Any]) -> None:
             "[green]same[/]" if part["ok"] else "[bold red]differs[/]",
         )  # fmt: skip
     out.print(table)
-    for choice in said["ids"]:
+    for choice in result["ids"]:
         if not choice["ok"]:
             out.print(f"step {choice['step']}, row {choice['row']}: the kernel chooses {choice['kernel']}, the "
                       f"reference {choice['reference']}", style="red")  # fmt: skip
-    same, cores = sum(choice["ok"] for choice in said["ids"]), said["cores"]
-    out.print(f"{'interpreted' if said['interpreted'] else 'compiled'} for {cores} core{'s' * (cores > 1)}, rows "
-              f"{said['rows']}, {said['dtype']}: {len(verified.comparisons)} values compared in "
-              f"{said['seconds']:.1f} s; {same} of {len(said['ids'])} ids are the reference's")  # fmt: skip
-    for name in said["red"]:
-        found = program.instance.model.parts.get(name)
-        at = "" if found is None else f" ({found.span.source.name}:{found.span.source.position(found.span.start)[0]})"
+    same, cores = sum(choice["ok"] for choice in result["ids"]), result["cores"]
+    out.print(f"{'interpreted' if result['interpreted'] else 'compiled'} for {cores} core{'s' * (cores > 1)}, rows "
+              f"{result['rows']}, {result['dtype']}: {len(verified.comparisons)} values compared in "
+              f"{result['seconds']:.1f} s; {same} of {len(result['ids'])} ids are the reference's")  # fmt: skip
+    for name in result["red"]:
+        stated = program.instance.model.parts.get(name)
+        at = (
+            ""
+            if stated is None
+            else f" ({stated.span.source.name}:{stated.span.source.position(stated.span.start)[0]})"
+        )
         out.print(f"`{name}`{at} differs from the reference", style="bold red")
 
 
@@ -68,10 +72,10 @@ def _shown(value: float | None, how: str) -> str:
 
 def _carried(verified: Verified, part: str) -> Errors | None:
     """The worst of what adds up."""
-    found = [c.carried for c in verified.by_part()[part] if c.carried is not None]
-    return max(found, key=lambda e: math.inf if math.isnan(e.rms) else e.rms, default=None)
+    errors = [c.carried for c in verified.by_part()[part] if c.carried is not None]
+    return max(errors, key=lambda e: math.inf if math.isnan(e.rms) else e.rms, default=None)
 
 
 def _numbers(errors: Errors) -> dict[str, float | None]:
-    found = {"cosine": errors.cosine, "largest": errors.largest, "rms": errors.rms}
-    return {name: value if math.isfinite(value) else None for name, value in found.items()}
+    numbers = {"cosine": errors.cosine, "largest": errors.largest, "rms": errors.rms}
+    return {name: value if math.isfinite(value) else None for name, value in numbers.items()}

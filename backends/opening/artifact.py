@@ -46,17 +46,17 @@ def write_step(folder: Path, step: Step, lowered: float) -> dict[str, Any]:
     lines of its own; `peak_memory_bytes` is this process's so far.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    program, made, charged = step.program, step.compiled, bill(step.program)
+    program, compiled_step, charged = step.program, step.compiled, bill(step.program)
     (folder / MANIFEST).unlink(missing_ok=True)  # of an earlier run, to which the rest no longer belongs
-    executable = save(made, folder / EXECUTABLE)
+    executable = save(compiled_step, folder / EXECUTABLE)
     (folder / PLAN_TEXT).write_text(words(program) + "\n", "utf-8")
     _write(folder / PLAN, {"schedules": [record(program)]})
     _write(folder / BILL, _bill(charged))
     moved = {line.name: line.bytes for line in reads(program)}
     return identity(program) | {
         "versions": versions(),
-        "lower_s": round(lowered + made.lower_s, 3),
-        "compile_s": round(made.compile_s, 3),
+        "lower_s": round(lowered + compiled_step.lower_s, 3),
+        "compile_s": round(compiled_step.compile_s, 3),
         "peak_memory_bytes": _peak(),
         "executable_bytes": executable,
         "vmem_bill_bytes": charged.total,
@@ -68,22 +68,22 @@ def write_step(folder: Path, step: Step, lowered: float) -> dict[str, Any]:
     }
 
 
-def write_manifest(folder: Path, said: Mapping[str, Any]) -> None:
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """The last file of a folder."""
     part = folder / f"{MANIFEST}.part"
-    _write(part, {"format": FORMAT, "mks": version(), "status": "compiled, not run", **said})
+    _write(part, {"format": FORMAT, "mks": version(), "status": "compiled, not run", **manifest})
     part.replace(folder / MANIFEST)
 
 
-def counted(found: Bundles) -> dict[str, Any]:
+def counted(bundles: Bundles) -> dict[str, Any]:
     """What a manifest says of bundles: executed in a step with full caches, at most; by region; static ones."""
     return {
-        "bundles": found.total,
-        "bundles_static": found.static,
-        "bundles_exact": found.exact,
+        "bundles": bundles.total,
+        "bundles_static": bundles.static,
+        "bundles_exact": bundles.exact,
         "bundles_by_region": [
             {"name": row.name, "kind": row.kind, "depth": row.depth, "bundles": row.bundles, "times": row.times}
-            for row in found.rows
+            for row in bundles.rows
         ],
     }
 
@@ -125,8 +125,8 @@ def _line(line: Line) -> dict[str, Any]:
     return asdict(line, filter=lambda field, _: field.name not in ("span", "of"))
 
 
-def _write(path: Path, said: Any) -> None:
-    path.write_text(json.dumps(said, indent=1) + "\n", "utf-8")
+def _write(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
 
 
 def _peak() -> int:

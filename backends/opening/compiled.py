@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from ...dsl.commands.check import read_config
+from ...dsl.commands.config import read_config
 from ...dsl.diagnostics import Diagnostic, MksError
 from ...dsl.model.instantiate import instantiate
 from ...dsl.program.lower.lower import lower
@@ -75,7 +75,7 @@ class Served:
 class Compiled:
     """Compiled steps, and what they are to serve."""
 
-    found: Steps
+    bundle: Steps
     served: Served
 
     def check(self, rows: int | None, context: int | None, devices: tuple[Any, ...] | None = None) -> tuple[int, int]:
@@ -89,35 +89,35 @@ class Compiled:
         from ..pallas.runtime.executable import unfit_host
         from .artifact import identity
 
-        step = next((step for step in self.found.steps if step.rows == rows), self.found.steps[-1])
+        step = next((step for step in self.bundle.steps if step.rows == rows), self.bundle.steps[-1])
         rows, context = rows or step.rows, context or step.context
         ours = {"definition": self.served.definition, **identity(self.served.program(rows, context))}
-        folder, helps = self.found.folder, self._helps(rows, context)
-        differences = [*self._differences(step, ours), *_of_versions(step.said["versions"], versions())]
-        found = [Diagnostic("E508", f"`{folder}` was compiled {how}", None, (), notes, helps)
+        folder, helps = self.bundle.folder, self._helps(rows, context)
+        differences = [*self._differences(step, ours), *_of_versions(step.manifest["versions"], versions())]
+        diagnostics = [Diagnostic("E508", f"`{folder}` was compiled {how}", None, (), notes, helps)
                  for how, notes in differences]  # fmt: skip
-        found += unfit_host(str(folder), step.said, attached() if devices is None else devices)
-        if found:
-            raise MksError(found)
+        diagnostics += unfit_host(str(folder), step.manifest, attached() if devices is None else devices)
+        if diagnostics:
+            raise MksError(diagnostics)
         return rows, context
 
     @property
     def fewest(self) -> Step:
         """The step with the fewest rows."""
-        return self.found.steps[0]
+        return self.bundle.steps[0]
 
     def executable(self, rows: int) -> Path:
         """The file of the step for so many rows, which `check` has seen."""
         from .artifact import EXECUTABLE
 
-        return next(step.folder for step in self.found.steps if step.rows == rows) / EXECUTABLE
+        return next(step.folder for step in self.bundle.steps if step.rows == rows) / EXECUTABLE
 
     def _differences(self, step: Step, ours: Mapping[str, Any]) -> Iterator[Difference]:
-        theirs = step.said
+        theirs = step.manifest
         alike = theirs["definition"] == ours["definition"]
         if not alike:
             yield (
-                "from another definition than what is served",
+                "from another definition than the one that is served",
                 first_difference(theirs["definition"], ours["definition"]),
             )
         pairs = [(key, what, theirs[key], ours[key]) for key, what in _NAMED.items()]
@@ -126,18 +126,18 @@ class Compiled:
         for key, what, there, here in pairs:
             if there != here:
                 alike = alike and what in ("rows", "context")
-                shown = ", ".join(str(step.rows) for step in self.found.steps) if what == "rows" else _shown(there)
+                shown = ", ".join(str(step.rows) for step in self.bundle.steps) if what == "rows" else _shown(there)
                 notes = ("`mks compile` compiles for bf16: serve, or pack, with `--dtype bf16`",) * (key == "dtype")
                 yield f"for {what} {shown}, and what is served has {_shown(here)}", notes
         # Whatever else differs makes this differ, too.
         if alike and theirs["layout"] != ours["layout"]:
             notes = (f"layout {theirs['layout'][:16]} there, {ours['layout'][:16]} here",)
-            yield "for weights that lie otherwise than those that are served", notes
+            yield "for another weight layout than the one that is served", notes
 
     def _helps(self, rows: int, context: int) -> tuple[str, ...]:
         if self.served.source.plain:
             return ("`mks compile` makes no step for it: the checkpoint has plain numbers where the definition packs",)
-        return (f"`{self.served.command(self.found.folder, rows, context)}`",)
+        return (f"`{self.served.command(self.bundle.folder, rows, context)}`",)
 
 
 def _of_versions(theirs: Mapping[str, str], ours: Mapping[str, str]) -> Iterator[Difference]:

@@ -28,17 +28,17 @@ def find_model(name: str, *, scheduled: bool = True) -> tuple[Definition, Model,
 
     Where nothing is `scheduled`, a schedule with errors is left out, with a warning.
     """
-    source, found = find_definition(name)
+    source, diagnostics = find_definition(name)
     if source is None:
-        raise MksError(found)
+        raise MksError(diagnostics)
     definition = check_source(source)
     if definition.failed and not scheduled:
         definition, more = _without_faulty(definition)
-        found += more
-    found += definition.diagnostics
+        diagnostics += more
+    diagnostics += definition.diagnostics
     if definition.failed:
-        raise MksError(found)
-    return definition, main_model(definition, name), found
+        raise MksError(diagnostics)
+    return definition, main_model(definition, name), diagnostics
 
 
 def _without_faulty(definition: Definition) -> tuple[Definition, list[Diagnostic]]:
@@ -65,8 +65,8 @@ def _without_faulty(definition: Definition) -> tuple[Definition, list[Diagnostic
     ]  # fmt: skip
 
 
-def _within(span: Span, found: Diagnostic) -> bool:
-    at = None if found.primary is None else found.primary.span
+def _within(span: Span, diagnostic: Diagnostic) -> bool:
+    at = None if diagnostic.primary is None else diagnostic.primary.span
     return at is not None and at.source is span.source and span.start <= at.start < span.end
 
 
@@ -74,55 +74,55 @@ def main_model(definition: Definition, name: str) -> Model:
     """The first that is no drafter, those that the file has a schedule of first. Raises `CannotOpen`."""
     own = {key[0]: None for key in definition.own_schedules} | dict.fromkeys(definition.main)
     models = [definition.models[each] for each in own]
-    chosen = next((model for model in models if model.drafts is None), None)
-    if chosen is None:
+    main = next((model for model in models if model.drafts is None), None)
+    if main is None:
         what = "only drafts for another model" if models else "holds no model"
         raise CannotOpen(f"`{name}` {what}; it cannot be run by itself")
-    return chosen
+    return main
 
 
-def checkpoint_place(
-    model: str, given: Path | None, found: list[Diagnostic], loading: Loading = silent
-) -> Path:  # fmt: skip
-    """The checkpoint that is named, or the model's own, converted if need be; warnings go to `found`."""
+def checkpoint_place(model: str, given: Path | None, diagnostics: list[Diagnostic], loading: Loading = silent) -> Path:
+    """The checkpoint that is named, or the model's own, converted if need be; warnings go to `diagnostics`."""
     if given is not None:
         return given.expanduser()
     with loading(f"Converting the checkpoint of {model}") as progress:
-        place, more = default_checkpoint(model, progress)
-    found += more
-    if place is None and more:
-        raise MksError(found)
-    if place is None:
+        path, more = default_checkpoint(model, progress)
+    diagnostics += more
+    if path is None and more:
+        raise MksError(diagnostics)
+    if path is None:
         raise CannotOpen(f"`{model}` comes without a checkpoint; name one with --checkpoint")
-    return place
+    return path
 
 
-def text_place(place: Path) -> Path:
+def text_place(path: Path) -> Path:
     """Where the text files are: the folder, or the GGUF file that is all there is."""
-    if place.is_file():
-        return place if place.suffix == ".gguf" else place.parent
-    alone = sorted(place.glob("*.gguf"))
-    return alone[0] if len(alone) == 1 and not any(place.glob("*.safetensors")) else place
+    if path.is_file():
+        return path if path.suffix == ".gguf" else path.parent
+    alone = sorted(path.glob("*.gguf"))
+    return alone[0] if len(alone) == 1 and not any(path.glob("*.safetensors")) else path
 
 
 def bind(
-    model: Model, place: Path, found: list[Diagnostic], *, adopt: bool, sizes: Mapping[str, int | float] | None,
+    model: Model, path: Path, diagnostics: list[Diagnostic], *, adopt: bool, sizes: Mapping[str, int | float] | None,
     dtype: str,
 ) -> Binding:  # fmt: skip
-    """A checkpoint that fits the model; warnings go to `found`. Raises `MksError` with all that is wrong.
+    """A checkpoint that fits the model; warnings go to `diagnostics`. Raises `MksError` with all that is wrong.
 
     `adopt` takes the sizes from its config; `dtype` is the working type, or `auto`.
     """
-    binding, more = load(model, place, adopt=adopt, overrides=sizes, working=None if dtype == "auto" else dtype)
-    found += more
+    binding, more = load(model, path, adopt=adopt, overrides=sizes, working=None if dtype == "auto" else dtype)
+    diagnostics += more
     if binding is None:
-        raise MksError(found)
+        raise MksError(diagnostics)
     return binding
 
 
-def find_schedule(definition: Definition, model: Model, name: str | None, found: Iterable[Diagnostic] = ()) -> Schedule:
+def find_schedule(
+    definition: Definition, model: Model, name: str | None, diagnostics: Iterable[Diagnostic] = ()
+) -> Schedule:
     """A model's only schedule, or the one that is named. Raises `MksError`, with what was `found` before."""
-    chosen = choose_schedule(definition.schedules, model, name)
-    if isinstance(chosen, Diagnostic):
-        raise MksError([*found, chosen])
-    return chosen
+    schedule = choose_schedule(definition.schedules, model, name)
+    if isinstance(schedule, Diagnostic):
+        raise MksError([*diagnostics, schedule])
+    return schedule

@@ -109,23 +109,23 @@ def open_model(
         raise CannotOpen("name a model, or a folder of packed ones")
     if schedule is not None and backend != "pallas":
         raise CannotOpen("--schedule says how kernels move weights; it goes with --backend pallas")
-    definition, chosen, found = find_model(model, scheduled=backend == "pallas")
+    definition, main, diagnostics = find_model(model, scheduled=backend == "pallas")
     # What is not said is what was compiled.
-    schedule = schedule or (steps.said["schedule"] if steps else None)
-    dtype = dtype or (steps.said["dtype"] if steps else "f32")
-    planned = None if backend != "pallas" else find_schedule(definition, chosen, schedule)
-    place = checkpoint_place(model, checkpoint, found, loading)
-    binding = bind(chosen, place, found, adopt=sizes_from_config, sizes=sizes, dtype=dtype)
-    files, longest = read_text_files(text_place(place)), _longest(binding.checkpoint.config or {})
+    schedule = schedule or (steps.manifest["schedule"] if steps else None)
+    dtype = dtype or (steps.manifest["dtype"] if steps else "f32")
+    planned = None if backend != "pallas" else find_schedule(definition, main, schedule)
+    path = checkpoint_place(model, checkpoint, diagnostics, loading)
+    binding = bind(main, path, diagnostics, adopt=sizes_from_config, sizes=sizes, dtype=dtype)
+    files, longest = read_text_files(text_place(path)), _longest(binding.checkpoint.config or {})
     if planned is None:
-        decoder = partial(_reference, binding, chosen.name, loading, tokens_per_row)
-        return Opened(chosen.name, files, longest, decoder, tuple(found))
+        decoder = partial(_reference, binding, main.name, loading, tokens_per_row)
+        return Opened(main.name, files, longest, decoder, tuple(diagnostics))
     text = definition.file.source
     served = Served(
         self_contained(text), model, binding.instance, planned, from_checkpoint(binding),
-        place if sizes_from_config else None,
+        path if sizes_from_config else None,
     )  # fmt: skip
-    return _by_kernels(served, steps, files, longest, loading, tuple(found))
+    return _by_kernels(served, steps, files, longest, loading, tuple(diagnostics))
 
 
 def _open_packed(
@@ -154,9 +154,9 @@ def _open_packed(
 
 def _check_packed_from(model: str, folder: Path, packed: str) -> None:
     """Raises `MksError` (E436) where a definition is another one than was packed."""
-    source, found = find_definition(model)
+    source, diagnostics = find_definition(model)
     if source is None:
-        raise MksError(found)
+        raise MksError(diagnostics)
     text = self_contained(source)
     if text != packed:
         raise MksError([Diagnostic("E436", f"`{folder}` was packed from another definition than `{model}`",

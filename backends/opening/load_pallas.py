@@ -52,7 +52,7 @@ def sized(schedule: Schedule, instance: Instance, rows: int, context: int) -> Sc
     """The schedule for so many rows and positions, at a checkpoint's sizes. Raises `MksError` where it does not fit."""
     schedule, sink = evolve(schedule, rows=(rows,), context=context), Sink()
     if not check_shares(schedule, instance, sink):
-        raise MksError(sink.found)
+        raise MksError(sink.diagnostics)
     return schedule
 
 
@@ -70,24 +70,24 @@ def kernels(
     from ..reference.compilation import keep_compiled
 
     keep_compiled()
-    found = None if steps is not None else host(schedule)
+    devices = None if steps is not None else host(schedule)
 
     def decoder(rows: int, context: int, ahead: bool) -> Decoder:
         from ..pallas.runtime.decoder import PallasDecoder
         from ..pallas.runtime.executable import load_step
 
-        here = found or host(schedule)
+        here = devices or host(schedule)
         wanted = sized(schedule, instance, rows, context)
         with loading(f"Loading {schedule.model.name}") as progress:
             program = lower(wanted, instance, rows, source.plain)
             step = None if steps is None else load_step(steps(rows), program, here.mesh)
             operand = source.operands(program, progress)
-            made = PallasDecoder(
+            kernel_decoder = PallasDecoder(
                 wanted, instance, operand, here, plain=source.plain, rows=rows, span=span if ahead else None, step=step
             )
         if ahead:
-            made.compile()
-        return made
+            kernel_decoder.compile()
+        return kernel_decoder
 
     return decoder
 
@@ -122,11 +122,11 @@ def _checked(packed: Packed, progress: Progress) -> Operand:
 
     def operand(name: ArrayRef, core: int) -> np.ndarray:
         nonlocal done
-        found = packed.operand(name.label, core)
+        array = packed.operand(name.label, core)
         with lock:
-            done += found.nbytes
+            done += array.nbytes
             progress(done, packed.nbytes)
-        return found
+        return array
 
     return operand
 
@@ -141,10 +141,10 @@ def _packing(binding: Binding, program: Program, progress: Progress) -> Operand:
 
     def counted(name: str, layer: int | None) -> np.ndarray:
         nonlocal done
-        found = read(name, layer)
+        array = read(name, layer)
         done += sizes.get((name, layer), 0)
         progress(min(done, total), total)
-        return found
+        return array
 
     def packing(name: ArrayRef, core: int) -> np.ndarray:
         with one_at_a_time:

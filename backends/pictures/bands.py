@@ -13,7 +13,7 @@ from ...dsl.program.analysis.memory import Bill, Line
 from ..timeline.actions import SlotRef
 from ..timeline.summary import Prediction
 from .lanes import Spans, joined
-from .windows import places
+from .windows import scope_events
 
 _LEAST = 1 / 200  # of the peak: lines below it are one band of their group
 
@@ -29,27 +29,27 @@ class Band:
     used: Spans = field(repr=False)
 
 
-def bands(made: Prediction, bill: Bill) -> tuple[Band, ...]:
+def bands(prediction: Prediction, bill: Bill) -> tuple[Band, ...]:
     """From the bottom up: the whole step's, the step's own, each part's; their bytes are those of `bill.vmem`.
 
     A part's small lines are one band.
     """
-    program = made.program
+    program = prediction.program
     groups: dict[str, list[Line]] = {"": [], "step": [], **{part: [] for part in program.instance.model.parts}}
     for each in bill.vmem:
         groups.setdefault(owner(program, each), []).append(each)
-    during = _during(made)
-    found = []
+    during = _during(prediction)
+    result = []
     for part, lines in groups.items():
         large = [line for line in lines if line.bytes >= bill.total * _LEAST]
         small = [line for line in lines if line.bytes < bill.total * _LEAST]
-        found += [Band(line.name, part, line.bytes, (line,), during(line)) for line in large]
+        result += [Band(line.name, part, line.bytes, (line,), during(line)) for line in large]
         if small:
-            several = f"{len(small)} small ones{'' if part else ' of the whole step'}"
-            name = small[0].name if len(small) == 1 else several
+            label = f"{len(small)} small ones{'' if part else ' of the whole step'}"
+            name = small[0].name if len(small) == 1 else label
             used = joined(span for line in small for span in during(line))
-            found.append(Band(name, part, sum(line.bytes for line in small), tuple(small), used))
-    return tuple(found)
+            result.append(Band(name, part, sum(line.bytes for line in small), tuple(small), used))
+    return tuple(result)
 
 
 def owner(program: p.Program, line: Line) -> str:
@@ -65,17 +65,17 @@ def owner(program: p.Program, line: Line) -> str:
     return next((bank.part for bank in program.banks.values() if bank.name in line.of), "")
 
 
-def _during(made: Prediction) -> Callable[[Line], Spans]:
+def _during(prediction: Prediction) -> Callable[[Line], Spans]:
     """When a line's room holds something; the whole step where the trace does not tell."""
-    program = made.program
+    program = prediction.program
     moved: dict[Ref | str, list[tuple[float, float]]] = defaultdict(list)
-    for t in made.trace.transfers:
+    for t in prediction.trace.transfers:
         moved[t.lane].append((t.start, max(t.stop, t.taken)))
     sent: dict[object, list[tuple[float, float]]] = defaultdict(list)
-    for message in made.trace.messages:
+    for message in prediction.trace.messages:
         sent[message.where.of].append((message.start, message.stop))
     ran: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for event in places(made):
+    for event in scope_events(prediction):
         ran[event.label].append((event.start, event.stop))
     slots: dict[Ref, tuple[Ref, int]] = {ring.name: (ring.name, ring.slots) for ring in program.rings.values()}
     for cache_ring in program.caches.values():
@@ -93,6 +93,6 @@ def _during(made: Prediction) -> Callable[[Line], Spans]:
                 return joined([*moved[of], *ran[copies[of]]])
         if line.of and all(isinstance(of, p.CollectiveRef) for of in line.of):
             return joined(span for of in line.of for span in sent[of])
-        return joined(ran[line.place]) if line.place else ((0.0, made.step),)
+        return joined(ran[line.place]) if line.place else ((0.0, prediction.step),)
 
     return during

@@ -16,12 +16,12 @@ from .timeline import timeline
 
 def draw(program: p.Program, position: int | None, kinds: Collection[str]) -> dict[str, str]:
     """The texts of files, by kind: `svg`, VMEM over the step above a timeline; `trace`, for Perfetto; `html`."""
-    made = predict(program, position, savings=False, bundles=kept(program))
-    return {kind: _KINDS[kind](made) for kind in kinds}
+    prediction = predict(program, position, savings=False, bundles=kept(program))
+    return {kind: _KINDS[kind](prediction) for kind in kinds}
 
 
-def _svg(made: Prediction) -> str:
-    return document([memory(made), timeline(made)])
+def _svg(prediction: Prediction) -> str:
+    return document([memory(prediction), timeline(prediction)])
 
 
 _KINDS: dict[str, Callable[[Prediction], str]] = {"svg": _svg, "trace": perfetto.trace, "html": page}

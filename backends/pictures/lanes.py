@@ -12,7 +12,7 @@ from ...dsl.program import ir as p
 from ..timeline.actions import SlotRef, Verb, Where
 from ..timeline.simulate import Transfer
 from ..timeline.summary import Prediction
-from ..timeline.words import KINDS
+from ..timeline.text import KINDS
 
 type Spans = tuple[tuple[float, float], ...]
 
@@ -50,18 +50,18 @@ class Lane:
     slot: int | None = None
 
 
-def lanes(made: Prediction) -> tuple[Lane, ...]:
+def lanes(prediction: Prediction) -> tuple[Lane, ...]:
     """All lanes of a step, in the order in which they are shown; every slot of a ring has one, used or not."""
-    trace = made.trace
-    spans = {kind: [Event(s.start, s.stop, s.where.what, s.where, s.where.place) for s in trace.spans if s.kind == kind]
+    trace = prediction.trace
+    spans = {kind: [Event(s.start, s.stop, s.where.what, s.where, s.where.scope) for s in trace.spans if s.kind == kind]
              for kind in ("mxu", "vpu")}  # fmt: skip
-    waits = [Event(s.start, s.stop, name(s.where), s.where, s.where.place, about=f"waits for {KINDS[s.kind]}")
+    waits = [Event(s.start, s.stop, name(s.where), s.where, s.where.scope, about=f"waits for {KINDS[s.kind]}")
              for s in trace.spans if s.kind not in spans]  # fmt: skip
-    sent = [Event(m.start, m.stop, m.where.what, m.where, m.where.place, about=f"round {m.number + 1}")
+    sent = [Event(m.start, m.stop, m.where.what, m.where, m.where.scope, about=f"round {m.number + 1}")
             for m in trace.messages]  # fmt: skip
     return (
-        Lane("HBM", "hbm", "HBM", tuple(busy(trace.transfers, made.target.memory.hbm_latency.value))),
-        *_slots(made.program, trace.transfers),
+        Lane("HBM", "hbm", "HBM", tuple(busy(trace.transfers, prediction.target.memory.hbm_latency.value))),
+        *_slots(prediction.program, trace.transfers),
         Lane("MXU", "mxu", "core", tuple(spans["mxu"])),
         Lane("VPU", "vpu", "core", tuple(spans["vpu"])),
         *apart(Lane("links", "link", "links", tuple(sorted(sent, key=_start)))),
@@ -77,30 +77,30 @@ def busy(transfers: Iterable[Transfer], latency: float) -> Iterator[Event]:
 
 def joined(spans: Iterable[tuple[float, float]]) -> Spans:
     """What overlaps or touches is one."""
-    found: list[tuple[float, float]] = []
+    joined_up: list[tuple[float, float]] = []
     for start, stop in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(stop, found[-1][1])
+        if joined_up and start <= joined_up[-1][1]:
+            joined_up[-1] = joined_up[-1][0], max(stop, joined_up[-1][1])
         else:
-            found.append((start, stop))
-    return tuple(found)
+            joined_up.append((start, stop))
+    return tuple(joined_up)
 
 
 def _slots(program: p.Program, transfers: Iterable[Transfer]) -> Iterator[Lane]:
     """Those of rings first, then those of caches and experts, then the buffers of copies and the rest."""
-    found: dict[Ref | str, list[Event]] = {}
+    by_slot: dict[Ref | str, list[Event]] = {}
     groups: list[tuple[Ref, int]] = [(ring.name, ring.slots) for ring in program.rings.values()]
     groups += [(cache, ring.slots) for ring in program.caches.values() for cache in ring.caches]
     groups += [(bank.name, bank.slots) for bank in program.banks.values()]
     for group, slots in groups:
-        found |= {SlotRef(group, i): [] for i in range(slots)}
+        by_slot |= {SlotRef(group, i): [] for i in range(slots)}
     parts: dict[Ref | str, str] = {copy.buffer: copy.part or "step" for copy in program.copies.values()}
     for t in sorted(transfers, key=lambda t: (t.start, t.stop)):
         # What leaves is done once it has arrived.
-        held = 0.0 if t.where.verb is Verb.SAVE else t.taken
-        event = Event(t.start, t.stop, t.where.what, t.where, parts.get(t.lane, t.where.place), t.bytes, held)
-        found.setdefault(t.lane, []).append(event)
-    for lane, events in found.items():
+        occupied = 0.0 if t.where.verb is Verb.SAVE else t.taken
+        event = Event(t.start, t.stop, t.where.what, t.where, parts.get(t.lane, t.where.scope), t.bytes, occupied)
+        by_slot.setdefault(t.lane, []).append(event)
+    for lane, events in by_slot.items():
         of, slot = (lane.of, lane.number) if isinstance(lane, SlotRef) else (lane, None)
         yield from apart(Lane(str(lane), "slot", str(of), tuple(events), slot))
 
@@ -108,23 +108,23 @@ def _slots(program: p.Program, transfers: Iterable[Transfer]) -> Iterator[Lane]:
 def apart(lane: Lane) -> Iterator[Lane]:
     """As few lanes as there need be for no two events of one to overlap; events are in order of their starts."""
     ends: list[tuple[float, int]] = []
-    found: list[list[Event]] = []
+    rows: list[list[Event]] = []
     for event in lane.events:
         if ends and ends[0][0] <= event.start + 1e-15:
             _, at = heapq.heappop(ends)
         else:
-            at = len(found)
-            found.append([])
-        found[at].append(event)
+            at = len(rows)
+            rows.append([])
+        rows[at].append(event)
         heapq.heappush(ends, (event.end, at))
-    for i, events in enumerate(found or [[]]):
+    for i, events in enumerate(rows or [[]]):
         yield evolve(lane, name=lane.name if i == 0 else f"{lane.name} ({i + 1})", events=tuple(events),
                      slot=None if i else lane.slot)  # fmt: skip
 
 
 def name(where: Where) -> str:
     """`mlp.h`; what has a place in its name already stays as it is."""
-    return f"{where.place}.{where.what}" if " " not in where.what else where.what
+    return f"{where.scope}.{where.what}" if " " not in where.what else where.what
 
 
 def _start(event: Event) -> float:

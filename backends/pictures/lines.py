@@ -34,19 +34,19 @@ class Cost:
 type Costs = dict[tuple[Source, int] | None, Cost]
 
 
-def costs(made: Prediction) -> Costs:
+def costs(prediction: Prediction) -> Costs:
     """By source and line, counted from 1; under `None` what is of no line. Their sum is the step."""
-    spans = Spans(made.program)
-    found: Costs = defaultdict(Cost)
-    for span in made.trace.spans:
-        cost = found[_line(spans.of(span.where, span.kind))]
+    spans = Spans(prediction.program)
+    by_line: Costs = defaultdict(Cost)
+    for span in prediction.trace.spans:
+        cost = by_line[_line(spans.of(span.where, span.kind))]
         if span.kind in ("mxu", "vpu"):
             cost.computing += span.seconds
         else:
             cost.waiting += span.seconds
-    for transfer in made.trace.transfers:
-        found[_line(spans.of(transfer.where, "transfer"))].bytes += transfer.bytes
-    return dict(found)
+    for transfer in prediction.trace.transfers:
+        by_line[_line(spans.of(transfer.where, "transfer"))].bytes += transfer.bytes
+    return dict(by_line)
 
 
 def _line(span: Span | None) -> tuple[Source, int] | None:
@@ -68,59 +68,59 @@ class Spans:
 
     def of(self, where: Where, kind: str) -> Span | None:
         """The statement, or the line of the schedule, that asks for it."""
-        of = p.CacheRingRef(where.place) if where.of is Work.CACHE else where.of
+        of = p.CacheRingRef(where.scope) if where.of is Work.CACHE else where.of
         plain = kind in ("mxu", "vpu") and where.verb is None
-        found = self._computed.get((where.place, of)) if plain and of is not None else None
-        if found is None and isinstance(of, Ref):
+        span = self._computed.get((where.scope, of)) if plain and of is not None else None
+        if span is None and isinstance(of, Ref):
             tables = (self._exchanges, self._moved) if kind == "link" else (self._moved, self._exchanges, self._buffers)
-            found = next((t[of] for t in tables if t.get(of) is not None), None)
-        if found is None and where.place in self._parts:
+            span = next((t[of] for t in tables if t.get(of) is not None), None)
+        if span is None and where.scope in self._parts:
             # The layer's choice of a part.
-            return self._parts[where.place].span
-        return found
+            return self._parts[where.scope].span
+        return span
 
 
 def _computed(program: p.Program) -> Iterator[tuple[tuple[str, Ref | Work], Span]]:
     """Statements by place and what they compute."""
     for at in walk(program):
-        place = at.place
+        scope = at.place
         match op := at.op:
             case p.Compute():
-                yield (place, op.outputs[0]), op.span
+                yield (scope, op.outputs[0]), op.span
             case p.Put():
-                yield (place, op.buffer), op.span
+                yield (scope, op.buffer), op.span
             case p.Attend():
-                yield (place, Work.ATTEND), op.call.span
+                yield (scope, Work.ATTEND), op.call.span
             case p.Route():
-                yield (place, Work.ROUTE), op.call.span
+                yield (scope, Work.ROUTE), op.call.span
             case p.RopeTables():
-                yield (place, Work.ROPE_TABLES), op.call.span
+                yield (scope, Work.ROPE_TABLES), op.call.span
             case p.Argmax():
                 span = program.buffers[program.views[op.logits].buffer].span
                 if span is not None:
-                    yield (place, Work.ARGMAX), span
+                    yield (scope, Work.ARGMAX), span
 
 
 def _moved(program: p.Program) -> Found:
     """What moves: matrices at their products; states, caches and vectors where they are declared or prefetched."""
     model = program.instance.model
     asked = {(x.kind, x.what): x.span for x in program.schedule.prefetches}
-    found: Found = {product.name: product.span for product in program.products.values()}
-    found |= {p.ModelCacheRef(state.name): state.span for state in model.states.values()}
+    spans: Found = {product.name: product.span for product in program.products.values()}
+    spans |= {p.ModelCacheRef(state.name): state.span for state in model.states.values()}
     vectors = next((x.span for x in program.schedule.prefetches if x.kind == "vectors"), None)
     for copy in program.copies.values():
         cache = copy.name.cache if isinstance(copy.name, p.EntryRef) else copy.name
         state = model.states[cache.state] if isinstance(cache, p.StateRef | p.ModelCacheRef) else None
         of = model.parts.get(copy.part or "") or program.phase_of(copy.part or STEP).step
-        found[copy.name] = state.span if state is not None else vectors or of.span
+        spans[copy.name] = state.span if state is not None else vectors or of.span
     for ring in program.caches.values():
         declared = program.buffers[ring.buffers[0]].span
-        found[ring.name] = asked.get(("cache", ring.part)) or declared
-    found |= {ExpertsRef(bank.part): bank.span for bank in program.banks.values()}
-    found |= {ring.name: ring.span for ring in program.rings.values()}
+        spans[ring.name] = asked.get(("cache", ring.part)) or declared
+    spans |= {ExpertsRef(bank.part): bank.span for bank in program.banks.values()}
+    spans |= {ring.name: ring.span for ring in program.rings.values()}
     for op in (at.op for at in walk(program)):
         if isinstance(op, p.Lookup) and isinstance(op.index, m.Input):
-            found[op.table] = op.index.span
+            spans[op.table] = op.index.span
         elif isinstance(op, p.Emit):
-            found[op.output] = program.buffers[op.buffer].span
-    return found
+            spans[op.output] = program.buffers[op.buffer].span
+    return spans

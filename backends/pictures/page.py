@@ -43,12 +43,12 @@ details summary{cursor:pointer;color:var(--soft);padding:.3rem .5rem}
 _LEAST = 1 / 400  # of a memory's total: lines below it are folded
 
 
-def page(made: Prediction) -> str:
+def page(prediction: Prediction) -> str:
     """HTML, which asks nothing of anywhere else."""
-    program, counted = made.program, bill(made.program)
+    program, counted = prediction.program, bill(prediction.program)
     schedule = program.schedule
     title = f"{schedule.name} of {schedule.model.name}, {program.of.words}"
-    pictures = [memory(made), timeline(made)]
+    pictures = [memory(prediction), timeline(prediction)]
     parts = [
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -56,26 +56,27 @@ def page(made: Prediction) -> str:
         f"<style>\n{_STYLE}{svg.style()}\n</style></head><body>",
         f"<h1>{escape(title)}</h1>",
         f"<p>{schedule.target.name} {'x'.join(map(str, schedule.topology))}, one of {schedule.cores} cores, context "
-        f"{schedule.context}, position {made.position}. Times are predicted; compute is {made.compute}.</p>",
-        _figures(made, counted),
+        f"{schedule.context}, position {prediction.position}. "
+        f"Times are predicted; compute is {prediction.compute}.</p>",
+        _figures(prediction, counted),
         *(f"<figure>{svg.inline(drawing)}</figure>" for drawing in pictures),
         '<div class="columns"><section>',
         *_bill(counted),
         "</section><section>",
-        *_sources(made),
+        *_sources(prediction),
         "</section></div></body></html>\n",
     ]
     return "\n".join(parts)
 
 
-def _figures(made: Prediction, counted: Bill) -> str:
-    waits = sum(stall.seconds for stall in made.stalls)
-    sent = sum(each["sent_bytes"] * each["runs"] for each in collectives(made.program))
-    said = [("step", f"{made.step * 1e3:.3f} ms"), ("time of its bytes", f"{made.floor * 1e3:.3f} ms"),
-            ("HBM used", f"{made.used:.1%}"), ("from and to HBM", f"{made.bytes / 1e9:.3f} GB"),
+def _figures(prediction: Prediction, counted: Bill) -> str:
+    waits = sum(stall.seconds for stall in prediction.stalls)
+    sent = sum(each["sent_bytes"] * each["runs"] for each in collectives(prediction.program))
+    figures = [("step", f"{prediction.step * 1e3:.3f} ms"), ("time of its bytes", f"{prediction.floor * 1e3:.3f} ms"),
+            ("HBM used", f"{prediction.used:.1%}"), ("from and to HBM", f"{prediction.bytes / 1e9:.3f} GB"),
             ("the core waits", f"{waits * 1e3:.3f} ms"), ("sent over links", f"{sent / 1e6:.3g} MB"),
             ("VMEM at the peak", f"{mib(counted.total)} of {mib(counted.limit)}")]  # fmt: skip
-    return f"<dl>{''.join(f'<div><dt>{name}</dt><dd>{value}</dd></div>' for name, value in said)}</dl>"
+    return f"<dl>{''.join(f'<div><dt>{name}</dt><dd>{value}</dd></div>' for name, value in figures)}</dl>"
 
 
 def _bill(counted: Bill) -> Iterator[str]:
@@ -111,41 +112,43 @@ def _size(size: int) -> str:
     return mib(size) if size >= 1 << 17 else f"{size / 1024:.2f} KiB"
 
 
-def _sources(made: Prediction) -> Iterator[str]:
+def _sources(prediction: Prediction) -> Iterator[str]:
     """The definition's text, and those of other files that its lines come from."""
-    found = costs(made)
-    longest = max(cost.seconds for cost in found.values())
-    first = made.program.schedule.span.source
-    texts = [first, *dict.fromkeys(key[0] for key in found if key is not None and key[0] is not first)]
+    by_line = costs(prediction)
+    longest = max(cost.seconds for cost in by_line.values())
+    first = prediction.program.schedule.span.source
+    texts = [first, *dict.fromkeys(key[0] for key in by_line if key is not None and key[0] is not first)]
     for source in texts:
         yield f"<h2>{escape(source.name)}</h2>"
         yield "<p>What a step spends on each line: computing in blue, waiting in red; bytes between HBM and VMEM.</p>"
         yield '<div class="scroll"><table class="source">'
         heads = "".join(f'<th class="n">{head}</th>' for head in ("us", "", "of the step", "MB", ""))
         yield f"<tr>{heads}<th></th></tr>"
-        yield from _lines(source, found, made, longest)
+        yield from _lines(source, by_line, prediction, longest)
         yield "</table></div>"
-    rest = found.get(None)
+    rest = by_line.get(None)
     if rest is not None:
         yield f"<p>Of no line: {rest.seconds * 1e6:.2f} us, {rest.bytes / 1e6:.2f} MB.</p>"
 
 
-def _lines(source: Source, found: Costs, made: Prediction, longest: float) -> Iterable[str]:
+def _lines(source: Source, by_line: Costs, prediction: Prediction, longest: float) -> Iterable[str]:
     count = len(source.line_starts) - source.text.endswith("\n")
     for number in range(1, count + 1):
         code = f'<td class="at">{number}</td><td class="code">{escape(source.line(number))}</td>'
-        cost = found.get((source, number))
+        cost = by_line.get((source, number))
         if cost is None:
             yield f"<tr><td></td><td></td><td></td><td></td>{code}</tr>"
         else:
-            yield f'<tr class="costs">{_cost(cost, made, longest)}{code}</tr>'
+            yield f'<tr class="costs">{_cost(cost, prediction, longest)}{code}</tr>'
 
 
-def _cost(cost: Cost, made: Prediction, longest: float) -> str:
+def _cost(cost: Cost, prediction: Prediction, longest: float) -> str:
     computing, waiting = (100 * part / longest for part in (cost.computing, cost.waiting))
     tip = f"computes {cost.computing * 1e6:.2f} us, waits {cost.waiting * 1e6:.2f} us"
     bar = f'<div class="bar" title="{tip}"><i class="c" style="width:{computing:.1f}%"></i>' \
           f'<i class="w" style="width:{waiting:.1f}%"></i></div>'  # fmt: skip
     moved = f"{cost.bytes / 1e6:.2f}" if cost.bytes else ""
-    return (f'<td class="n">{cost.seconds * 1e6:.2f}</td><td>{bar}</td><td class="n">{cost.seconds / made.step:.1%}'
-            f'</td><td class="n">{moved}</td>')  # fmt: skip
+    return (
+        f'<td class="n">{cost.seconds * 1e6:.2f}</td><td>{bar}</td><td class="n">{cost.seconds / prediction.step:.1%}'
+        f'</td><td class="n">{moved}</td>'
+    )

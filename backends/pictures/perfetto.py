@@ -7,30 +7,30 @@ from typing import Any
 
 from ..timeline.summary import Prediction
 from .lanes import Event, Lane, lanes
-from .windows import places
+from .windows import scope_events
 
 MOST = 200_000
 _PROCESS = 1
 
 
-def trace(made: Prediction, most: int = MOST) -> str:
+def trace(prediction: Prediction, most: int = MOST) -> str:
     """The whole step, in microseconds, by ascending time. Of more than `most` events the shortest are left out."""
-    program = made.program
-    parts = Lane("parts", "part", "parts", tuple(places(made)))
-    every = list(enumerate((parts, *lanes(made)), 1))
-    found = [(number, lane, event) for number, lane in every for event in lane.events]
-    left_out = max(0, len(found) - most)
+    program = prediction.program
+    parts = Lane("parts", "part", "parts", tuple(scope_events(prediction)))
+    every = list(enumerate((parts, *lanes(prediction)), 1))
+    slices = [(number, lane, event) for number, lane in every for event in lane.events]
+    left_out = max(0, len(slices) - most)
     if left_out:
-        found = sorted(found, key=lambda each: each[2].start - each[2].stop)[:most]
-    found.sort(key=lambda each: (each[2].start, each[0]))
+        slices = sorted(slices, key=lambda each: each[2].start - each[2].stop)[:most]
+    slices.sort(key=lambda each: (each[2].start, each[0]))
     title = (f"{program.schedule.name} of {program.schedule.model.name}, {program.of.words} at position "
-             f"{made.position}, predicted")  # fmt: skip
+             f"{prediction.position}, predicted")  # fmt: skip
     events = [_named("process_name", 0, title), *(
-        said for number, lane in every
-        for said in (_named("thread_name", number, lane.name), _sorted(number)))]  # fmt: skip
+        metadata for number, lane in every
+        for metadata in (_named("thread_name", number, lane.name), _sorted(number)))]  # fmt: skip
     if left_out:
         events.append(_named("process_labels", 0, f"{left_out} shortest events left out"))
-    events += [_event(number, lane, event) for number, lane, event in found]
+    events += [_event(number, lane, event) for number, lane, event in slices]
     return "[\n" + ",\n".join(json.dumps(event, separators=(",", ":")) for event in events) + "\n]\n"
 
 
@@ -46,8 +46,8 @@ def _sorted(thread: int) -> dict[str, Any]:
 
 def _event(thread: int, lane: Lane, event: Event) -> dict[str, Any]:
     args: dict[str, Any] = {}
-    if event.where.place:
-        args["in"] = event.where.place
+    if event.where.scope:
+        args["in"] = event.where.scope
     if event.where.layer is not None:
         args["layer"] = event.where.layer
     if event.bytes:

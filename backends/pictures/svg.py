@@ -76,8 +76,8 @@ def _root(name: str, width: float, height: float, title: str, about: str, body: 
         f'<svg xmlns="http://www.w3.org/2000/svg" class="mks" role="img" viewBox="0 0 {wide} {high}" '
         f'width="{wide}" height="{high}" aria-labelledby="{name}-title {name}-about">'
     )
-    said = f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-about">{escape(about)}</desc>'
-    return "\n".join([head, said, f"<style>{styled}</style>" if styled else "", *body, "</svg>"])
+    labels = f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-about">{escape(about)}</desc>'
+    return "\n".join([head, labels, f"<style>{styled}</style>" if styled else "", *body, "</svg>"])
 
 
 def rect(x: float, y: float, width: float, height: float, classes: str, tip: str = "") -> str:
@@ -93,14 +93,14 @@ def line(x1: float, y1: float, x2: float, y2: float, classes: str, width: float 
             f'stroke-width="{number(width)}"/>')  # fmt: skip
 
 
-def text(x: float, y: float, said: str, classes: str = "f-ink", anchor: str = "start") -> str:
+def text(x: float, y: float, content: str, classes: str = "f-ink", anchor: str = "start") -> str:
     """A line of text, on its base line."""
-    return f'<text x="{number(x)}" y="{number(y)}" class="{classes}" text-anchor="{anchor}">{escape(said)}</text>'
+    return f'<text x="{number(x)}" y="{number(y)}" class="{classes}" text-anchor="{anchor}">{escape(content)}</text>'
 
 
-def wide(said: str, size: float = FONT) -> float:
+def wide(content: str, size: float = FONT) -> float:
     """How wide a text is, at most."""
-    return len(said) * _EM * size
+    return len(content) * _EM * size
 
 
 def number(value: float) -> str:

@@ -12,7 +12,7 @@ from ..timeline.summary import Prediction
 from . import svg
 from .lanes import Event, Lane, lanes
 from .svg import Drawing, rect, text, wide
-from .windows import Window, hues, places, windows
+from .windows import Window, hues, scope_events, windows
 
 WIDTH = 1240.0
 _LEFT, _RIGHT, _TOP = 150.0, 18.0, 62.0
@@ -21,17 +21,17 @@ _SEEN = 0.35  # pixels: neighbours in a lane that are nearer than this are drawn
 _SPENT = {"hbm": "HBM busy", "mxu": "matrix unit", "vpu": "vector unit", "wait": "waits"}
 
 
-def timeline(made: Prediction) -> Drawing:
+def timeline(prediction: Prediction) -> Drawing:
     """A panel for each kind of layer."""
-    program, hue = made.program, hues(made.program)
-    found, ran = lanes(made), places(made)
+    program, hue = prediction.program, hues(prediction.program)
+    all_lanes, ran = lanes(prediction), scope_events(prediction)
     head = (f"Timeline: {program.schedule.name} of {program.schedule.model.name}, "
-            f"{program.of.words} at position {made.position}")  # fmt: skip
-    step = f"{made.step * 1e3:.3f} ms a step, predicted; compute {made.compute}"
+            f"{program.of.words} at position {prediction.position}")  # fmt: skip
+    step = f"{prediction.step * 1e3:.3f} ms a step, predicted; compute {prediction.compute}"
     body = [text(16, 26, head, "f-ink big"), text(16, 43, step, "f-soft"), *_legend(hue)]
     at = _TOP
-    for window in windows(made):
-        panel, height = _panel(program, window, found, ran, hue, at)
+    for window in windows(prediction):
+        panel, height = _panel(program, window, all_lanes, ran, hue, at)
         body += panel
         at += height
     about = (f"For each kind of layer, one layer and parts of its neighbours over time. Rows: HBM, each ring's slots, "
@@ -43,16 +43,16 @@ def _legend(hue: dict[str, str]) -> Iterator[str]:
     at = WIDTH - _RIGHT
     items = [*((part, f"f-{name}") for part, name in hue.items()), ("step", "f-whole"),
              ("arrived, not yet used", "f-whole held"), ("wait", "f-wait")]  # fmt: skip
-    for said, classes in reversed(items):
-        at -= wide(said)
-        yield text(at, 43, said, "f-soft")
+    for label, classes in reversed(items):
+        at -= wide(label)
+        yield text(at, 43, label, "f-soft")
         at -= 16
         yield rect(at, 34, 11, 11, classes)
         at -= 14
 
 
 def _panel(
-    program: p.Program, window: Window, found: Sequence[Lane], ran: Sequence[Event], hue: dict[str, str], top: float
+    program: p.Program, window: Window, all_lanes: Sequence[Lane], ran: Sequence[Event], hue: dict[str, str], top: float
 ) -> tuple[list[str], float]:
     plot = WIDTH - _LEFT - _RIGHT
     scale = plot / (window.end - window.begin)
@@ -61,9 +61,9 @@ def _panel(
         return _LEFT + (min(max(seconds, window.begin), window.end) - window.begin) * scale
 
     times = f", one of {window.runs} such layers" if window.runs > 1 else ""
-    said = f"{window.name}{times}: {_us(window.stop - window.start)}"
-    spent = ", ".join(f"{what} {_us(_inside(found, kind, window))}" for kind, what in _SPENT.items())
-    body = [text(16, top + 14, said, "f-ink head"), text(WIDTH - _RIGHT, top + 14, spent, "f-soft", "end")]
+    title = f"{window.name}{times}: {_us(window.stop - window.start)}"
+    spent = ", ".join(f"{what} {_us(_inside(all_lanes, kind, window))}" for kind, what in _SPENT.items())
+    body = [text(16, top + 14, title, "f-ink head"), text(WIDTH - _RIGHT, top + 14, spent, "f-soft", "end")]
     marks, at = [], top + 24
     first = at
     for event in _within(ran, window):
@@ -76,8 +76,8 @@ def _panel(
     at += _ROW + 4
     group = ""
     shown = {*program.rings, "HBM", "core", "links", "waits", *(
-        lane.group for lane in found if lane.name != lane.group and _within(lane.events, window))}  # fmt: skip
-    for lane in found:
+        lane.group for lane in all_lanes if lane.name != lane.group and _within(lane.events, window))}  # fmt: skip
+    for lane in all_lanes:
         events = _joined(_within(lane.events, window), _SEEN / scale)
         if lane.group not in shown and not events:
             continue
@@ -94,10 +94,10 @@ def _panel(
     return [*body, *_axis(window, scale, first + _ROW, at), *marks, *lines], at + 34 - top
 
 
-def _inside(found: Sequence[Lane], kind: str, window: Window) -> float:
+def _inside(all_lanes: Sequence[Lane], kind: str, window: Window) -> float:
     """Seconds of the layer in which lanes of a kind are busy."""
     return sum(max(0.0, min(event.stop, window.stop) - max(event.start, window.start))
-               for lane in found if lane.kind == kind for event in lane.events)  # fmt: skip
+               for lane in all_lanes if lane.kind == kind for event in lane.events)  # fmt: skip
 
 
 def _within(events: Sequence[Event], window: Window) -> list[Event]:
@@ -106,17 +106,17 @@ def _within(events: Sequence[Event], window: Window) -> list[Event]:
 
 def _joined(events: Sequence[Event], near: float) -> list[Event]:
     """What is too short to be told apart becomes one; its label lists what it was."""
-    found: list[Event] = []
+    merged: list[Event] = []
     for event in events:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         short = last is not None and last.part == event.part and not (event.held or last.held)
         if last is not None and short and event.start - last.stop < near and (
                 event.label == last.label or event.stop - last.start < 4 * near):  # fmt: skip
             label = last.label if event.label in last.label.split(", ") else f"{last.label}, {event.label}"
-            found[-1] = evolve(last, stop=event.stop, label=label, bytes=last.bytes + event.bytes)
+            merged[-1] = evolve(last, stop=event.stop, label=label, bytes=last.bytes + event.bytes)
         else:
-            found.append(event)
-    return found
+            merged.append(event)
+    return merged
 
 
 def _name(lane: Lane, leads: bool, at: float, high: float) -> Iterator[str]:
@@ -125,8 +125,8 @@ def _name(lane: Lane, leads: bool, at: float, high: float) -> Iterator[str]:
         yield text(_LEFT - 8, at + high - 5, lane.name, "f-ink", "end")
         return
     if leads:
-        said = lane.group if len(lane.group) <= 22 else lane.group[:21] + "…"
-        yield text(_LEFT - 24 if lane.name != lane.group else _LEFT - 8, at + high - 1, said, "f-ink", "end")
+        label = lane.group if len(lane.group) <= 22 else lane.group[:21] + "…"
+        yield text(_LEFT - 24 if lane.name != lane.group else _LEFT - 8, at + high - 1, label, "f-ink", "end")
     yield text(_LEFT - 8, at + high - 2, "" if lane.slot is None else str(lane.slot), "f-soft small", "end")
 
 
@@ -136,8 +136,8 @@ def _drawn(
     own = {"hbm": "f-hbm", "wait": "f-wait"}.get(lane.kind, f"f-{hue.get(event.part, 'whole')}")
     size = f", {event.bytes / 1e6:.3g} MB" if event.bytes else ""
     about = f", {event.about}" if event.about else ""
-    place = f"{event.where.place}: " if event.where.place else ""
-    tip = f"{place}{event.label}{_of(event)}{about}: {_us(event.stop - event.start)}{size}"
+    scope = f"{event.where.scope}: " if event.where.scope else ""
+    tip = f"{scope}{event.label}{_of(event)}{about}: {_us(event.stop - event.start)}{size}"
     if end > right:
         yield rect(right, at, end - right, high, f"{own} held", f"{tip}; lies there for {_us(event.end - event.stop)}")
     yield rect(left, at, right - left - (0.4 if right - left > 2 else 0), high, own, tip)
@@ -147,9 +147,9 @@ def _drawn(
         yield from _label(event.label, left, right, at + high - 5, "f-on")
 
 
-def _label(said: str, left: float, right: float, base: float, classes: str, size: float = svg.FONT) -> Iterator[str]:
+def _label(content: str, left: float, right: float, base: float, classes: str, size: float = svg.FONT) -> Iterator[str]:
     """In the middle of what is wide enough for it, without its place if need be."""
-    for each in (said, said.rpartition(".")[2]):
+    for each in (content, content.rpartition(".")[2]):
         if right - left > wide(each, size) + 4:
             yield text((left + right) / 2, base, each, classes, "middle")
             return

@@ -33,50 +33,50 @@ def hues(program: p.Program) -> dict[str, str]:
 
 def kinds(program: p.Program) -> list[tuple[tuple[str, ...], list[int]]]:
     """The layers that run the same parts, in order of their first."""
-    found: dict[tuple[str, ...], list[int]] = {}
+    by_kind: dict[tuple[str, ...], list[int]] = {}
     for layer, parts in (each for phase in program.phases for each in phase.layer_parts.items()):
-        found.setdefault(parts, []).append(layer)
-    return list(found.items())
+        by_kind.setdefault(parts, []).append(layer)
+    return list(by_kind.items())
 
 
-def places(made: Prediction) -> list[Event]:
+def scope_events(prediction: Prediction) -> list[Event]:
     """When each part ran, and the step outside of the layers, without gaps."""
-    found: list[Event] = []
-    for span in made.trace.spans:
-        last = found[-1] if found else None
-        if last is None or (last.where.place, last.where.layer) != (span.where.place, span.where.layer):
-            found.append(Event(span.start, span.stop, span.where.place, span.where, span.where.place))
+    events: list[Event] = []
+    for span in prediction.trace.spans:
+        last = events[-1] if events else None
+        if last is None or (last.where.scope, last.where.layer) != (span.where.scope, span.where.layer):
+            events.append(Event(span.start, span.stop, span.where.scope, span.where, span.where.scope))
         else:
-            found[-1] = evolve(last, stop=span.stop)
-    return found
+            events[-1] = evolve(last, stop=span.stop)
+    return events
 
 
-def windows(made: Prediction) -> list[Window]:
+def windows(prediction: Prediction) -> list[Window]:
     """One for each kind of layer, with the ends of its neighbours; the whole step where there are no layers."""
-    ran = places(made)
-    found = []
-    for parts, layers in kinds(made.program):
+    ran = scope_events(prediction)
+    result = []
+    for parts, layers in kinds(prediction.program):
         # Of the middle, where rings are as they will be.
         layer = layers[len(layers) // 2]
-        inside = [event for event in ran if event.where.layer == layer and event.where.place in parts]
+        inside = [event for event in ran if event.where.layer == layer and event.where.scope in parts]
         if inside:
             start, stop = inside[0].start, inside[-1].stop
             around = _AROUND * (stop - start)
             name = f"layer {layer}: {', '.join(parts)}"
-            found.append(Window(name, layer, len(layers), start, stop, max(0.0, start - around),
-                                min(made.step, stop + around)))  # fmt: skip
-    return found or [Window("the step", None, 1, 0.0, made.step, 0.0, made.step)]
+            result.append(Window(name, layer, len(layers), start, stop, max(0.0, start - around),
+                                min(prediction.step, stop + around)))  # fmt: skip
+    return result or [Window("the step", None, 1, 0.0, prediction.step, 0.0, prediction.step)]
 
 
-def columns(made: Prediction) -> list[Window]:
+def columns(prediction: Prediction) -> list[Window]:
     """The whole step in brief: before the layers, a layer of each kind, after them."""
-    ran = places(made)
+    ran = scope_events(prediction)
     layers = [event for event in ran if event.where.layer is not None]
     if not layers:
-        return windows(made)
+        return windows(prediction)
     first, last = layers[0].start, layers[-1].stop
     inner = [Window(w.name.partition(": ")[2], w.layer, w.runs, w.start, w.stop, w.start, w.stop)
-             for w in windows(made)]  # fmt: skip
-    ends = (("before", 0.0, first), ("after", last, made.step))
+             for w in windows(prediction)]  # fmt: skip
+    ends = (("before", 0.0, first), ("after", last, prediction.step))
     before, after = (Window(name, None, 1, start, stop, start, stop) for name, start, stop in ends)
     return [w for w in (before, *inner, after) if w.stop > w.start]

@@ -2,7 +2,7 @@
 
 In: a Model's Instance and weights. Out: `ReferenceDecoder`; `forward` for all logits of a prompt.
 
-Order of imports: `caches`, `layers`, `passes`, `rounding`, `ops`, `compilation`, `states`, `keeping`, `sequences`,
+Order of imports: `caches`, `layers`, `passes`, `rounding`, `ops`, `compilation`, `states`, `saved_rows`, `sequences`,
 `pending`, `rewind`, `weights`, `frame`, `loading`, `evaluate`, `step`, `parts`, `widths`, `decoder`.
 """
 

@@ -40,9 +40,9 @@ class Cache:
         taken = lax.dynamic_slice(self.data, (self.layer, self.row + row, *at), (1, 1, *entry))
         return taken[0, 0].astype(jnp.float32)
 
-    def held(self, places: jax.Array, newest: Index) -> jax.Array:
-        """The positions kept at `places` after `newest` was written; negative where there is none."""
-        return newest - (newest - places) % self.size
+    def held(self, slots: jax.Array, newest: Index) -> jax.Array:
+        """The positions kept in `slots` after `newest` was written; negative where there is none."""
+        return newest - (newest - slots) % self.size
 
     def tiles(self, oldest: Index, newest: Index, length: int = TILE) -> tuple[jax.Array, jax.Array]:
         """The range of tiles that hold what tokens at `oldest .. newest` see; empty where `newest` is negative."""
@@ -51,10 +51,10 @@ class Cache:
         stop = jnp.where(wrapped, self.size // length, newest // length + 1)
         return jnp.where(wrapped, 0, first), stop
 
-    def sees(self, held: jax.Array, position: jax.Array) -> jax.Array:
+    def sees(self, positions: jax.Array, position: jax.Array) -> jax.Array:
         """Whether a token at `position` sees what is `held` (the two broadcast)."""
-        seen = (held >= 0) & (held <= position)
-        return seen if self.last is None else seen & (held > position - self.last)
+        seen = (positions >= 0) & (positions <= position)
+        return seen if self.last is None else seen & (positions > position - self.last)
 
 
 def write(data: jax.Array, layer: Index, row: Index, axis: int, entries: jax.Array,
@@ -67,9 +67,9 @@ def write(data: jax.Array, layer: Index, row: Index, axis: int, entries: jax.Arr
         at: list[Index] = [0] * (data.ndim - 2)
         at[axis] = position[r, c] % size
         entry = jnp.expand_dims(entries[r, c], axis).astype(data.dtype)[None, None]
-        place = (layer, row + r, *at)
-        kept = jnp.where(live[r, c], entry, lax.dynamic_slice(data, place, entry.shape))
-        return lax.dynamic_update_slice(data, kept, place)
+        corner = (layer, row + r, *at)
+        updated = jnp.where(live[r, c], entry, lax.dynamic_slice(data, corner, entry.shape))
+        return lax.dynamic_update_slice(data, updated, corner)
 
     # One place in the program that writes: with two XLA copies the array.
     return one(0, data) if b * t == 1 else lax.fori_loop(0, b * t, one, data)

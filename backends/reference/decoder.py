@@ -13,11 +13,11 @@ from ...dsl.decoder import PendingStep, Saved
 from ...dsl.model.instance import Instance
 from . import step as steps
 from .compilation import compiled
-from .keeping import Keeper, KeptRow
 from .loading import Values, load
 from .pending import compile_fetch, fetch
 from .rewind import LastSteps
-from .sequences import Sequences, kept_row, lost, vocabulary
+from .saved_rows import RowStore, SavedRow
+from .sequences import Sequences, lost, saved_row, vocabulary
 from .states import Arrays, plan
 from .step import Taps
 from .weights import Weights
@@ -60,12 +60,12 @@ class ReferenceDecoder:
         self._programs: dict[tuple[int, int, bool], _Compiled] = {}
         self._widths: tuple[int, ...] = (rows,)
         self._states = self.room.empty()
-        self._keeper = Keeper(self.room, context)
+        self._row_store = RowStore(self.room, context)
 
     @property
     def cuts(self) -> bool:
         """Whether less of a row can be restored than was saved."""
-        return self._keeper.cuts
+        return self._row_store.cuts
 
     @property
     def vocab(self) -> int:
@@ -84,16 +84,16 @@ class ReferenceDecoder:
         for width in self._widths:
             compile_fetch(jnp.zeros((width, self.tokens_per_row, self.vocab), jnp.float32))
         if len(self.spans) == 1:
-            self._states = self._keeper.compile(self._states)
+            self._states = self._row_store.compile(self._states)
 
-    def save(self, row: int) -> KeptRow | None:
+    def save(self, row: int) -> SavedRow | None:
         """What `row` holds after prefills with `last_only`, if all of their passes ran the same program."""
         length = self._sequences.length(row)
-        return None if length is None else self._keeper.take(self._states, row, length)
+        return None if length is None else self._row_store.take(self._states, row, length)
 
     def restore(self, row: int, saved: Saved, length: int) -> None:
         """Make `row` hold the first `length` tokens of what was saved, all of them unless `cuts`."""
-        self._states = self._keeper.put(self._states, row, kept_row(saved, length, self.cuts))
+        self._states = self._row_store.put(self._states, row, saved_row(saved, length, self.cuts))
         self._sequences.restored(row, length)
 
     def reset(self) -> bool:
@@ -112,9 +112,9 @@ class ReferenceDecoder:
         tapped: list[dict[str, Array]] = []
 
         def read(tokens: Array, at: int, real: int) -> Array:
-            found = self._run(self._program(1, tokens.shape[1], last_only), tokens, [at], [real], row)
+            result = self._run(self._program(1, tokens.shape[1], last_only), tokens, [at], [real], row)
             tapped.append({name: np.asarray(value)[:, :real] for name, value in self.tapped.items()})
-            return np.asarray(found)[0]
+            return np.asarray(result)[0]
 
         logits = self._sequences.prefill(row, ids, start, last_only, read)
         self.tapped = {name: np.concatenate([each[name] for each in tapped], axis=1) for name in self.taps}
@@ -195,7 +195,7 @@ class ReferenceDecoder:
 
         def program(arrays: Arrays, states: Arrays, tokens: jax.Array, start: jax.Array, lengths: jax.Array,
                     row: jax.Array) -> tuple[Arrays, tuple[jax.Array, dict[str, jax.Array]]]:  # fmt: skip
-            weights = Weights(arrays, self.weights.places)
+            weights = Weights(arrays, self.weights.slices)
             first = 0 if rows == self.rows else row
             at = steps.decode_pass(self.instance, weights, self.room, tokens, start, lengths, first)
             names, after = steps.run(at, self.instance.model.decode, states, taps=self.taps, last_only=last_only)

@@ -54,9 +54,9 @@ def evaluate(node: m.Node, frame: Frame) -> Value:
         case m.Let():
             outer = frame.names
             frame.names = outer | {name: evaluate(value, frame) for name, value in node.bindings}
-            found = evaluate(node.body, frame)
+            body = evaluate(node.body, frame)
             frame.names = outer
-            return found
+            return body
         case m.Experts():
             return _experts(node, frame)
 
@@ -97,10 +97,10 @@ def _call(node: m.Call, frame: Frame) -> Value:
     scalars = _scalars(node, op, frame)
     exact = any(_is_f32_weight(a) for p, a in zip(op.parameters, node.args, strict=True) if p in op.matrix)
     args: list[Value] = []
-    kept: list[str] = []
+    carried: list[str] = []
     for parameter, arg in zip(op.parameters, node.args, strict=True):
         if parameter in op.updates and isinstance(arg, m.StateRef):
-            kept.append(arg.name)
+            carried.append(arg.name)
             args.append(frame.state(arg.name))
         elif parameter in op.caches and isinstance(arg, m.StateRef):
             args.append(frame.cache(arg.name))
@@ -122,12 +122,12 @@ def _call(node: m.Call, frame: Frame) -> Value:
         scalars["lead"] = args[0].ndim - len(node.args[0].type.shape)
     if not op.updates and not op.caches:
         return _of_layer(node, op, args, scalars, frame)
-    found = ops.find(op.name)(*args, **scalars)
+    result = ops.find(op.name)(*args, **scalars)
     if not op.updates:
-        return found
-    for name, value in zip(kept, found[1:], strict=True):
+        return result
+    for name, value in zip(carried, result[1:], strict=True):
         frame.keep(name, value)
-    return found[0]
+    return result[0]
 
 
 def _of_layer(node: m.Call, op: registry.Op, args: list[Value], scalars: dict[str, Any], frame: Frame) -> Value:
@@ -137,12 +137,12 @@ def _of_layer(node: m.Call, op: registry.Op, args: list[Value], scalars: dict[st
         for layer in frame.layers:
             own = _scalars(node, op, evolve(frame, layers=(layer,), layer=layer))
             ways.setdefault(tuple(own.values()), ([], own))[0].append(layer)
-    found: Value | None = None
+    selected: Value | None = None
     for layers, own in ways.values() or [([], {})]:
         value = ops.find(op.name)(*args, **scalars | own)
         here = reduce(jnp.logical_or, [frame.layer == layer for layer in layers], jnp.bool_(False))
-        found = value if found is None else jax.tree.map(partial(jnp.where, here), value, found)
-    return found
+        selected = value if selected is None else jax.tree.map(partial(jnp.where, here), value, selected)
+    return selected
 
 
 def _by_row(node: m.Call) -> bool:
@@ -150,14 +150,14 @@ def _by_row(node: m.Call) -> bool:
 
 
 def _scalars(node: m.Call, op: registry.Op, frame: Frame) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    scalars: dict[str, Any] = {}
     for name, static in node.options:
         value = frame.scalar(static)
         if op.repeats and name == op.scalars[-1]:
-            found[name] = (*found.get(name, ()), value)
+            scalars[name] = (*scalars.get(name, ()), value)
         else:
-            found[name] = value
-    return found
+            scalars[name] = value
+    return scalars
 
 
 def _matmul(node: m.Call, frame: Frame) -> jax.Array:
@@ -165,17 +165,17 @@ def _matmul(node: m.Call, frame: Frame) -> jax.Array:
     w, x = node.args
     dtype = "f32" if w.type.dtype == "f32" and _is_f32_weight(w) else frame.at.instance.working
     name, operand = product(node)
-    place = frame.at.weights.places[name] if name is not None else None
-    if name is None or operand is None or place is None or place.rows is None or name.split(".")[0] != frame.part:
+    slice_ = frame.at.weights.slices[name] if name is not None else None
+    if name is None or operand is None or slice_ is None or slice_.rows is None or name.split(".")[0] != frame.part:
         matrix = frame.weight(w.name) if isinstance(w, m.WeightRef) else rounded(_array(evaluate(w, frame)), dtype)
         return matmul(matrix, rounded(_array(evaluate(x, frame)), dtype))
     value = frame.names[operand.name]
-    found = next((result for key, of, result in frame.products if key == place.key and of is value), None)
-    if found is None:
+    known = next((result for key, of, result in frame.products if key == slice_.key and of is value), None)
+    if known is None:
         whole = frame.at.weights.whole(name, frame.layers, frame.layer)
-        found = matmul(whole, rounded(widened(value), dtype))
-        frame.products.append((place.key, value, found))
-    return found[..., place.start : place.start + place.rows]
+        known = matmul(whole, rounded(widened(value), dtype))
+        frame.products.append((slice_.key, value, known))
+    return known[..., slice_.start : slice_.start + slice_.rows]
 
 
 def _is_f32_weight(node: m.Node) -> bool:
@@ -225,13 +225,13 @@ def _spread(value: Value, shape: Shape, wanted: Shape) -> Value:
     """A value of `shape` with axes of length 1 put in where `wanted` has others, so that they broadcast by name."""
     if len(shape) == len(wanted) or np.ndim(value) == 0:
         return value
-    lead, places, start = value.shape[: value.ndim - len(shape)], [], 0
+    lead, dims, start = value.shape[: value.ndim - len(shape)], [], 0
     for axis in shape:
         start = wanted.index(axis, start) + 1
-        places.append(start - 1)
+        dims.append(start - 1)
     axes = [1] * len(wanted)
-    for place, length in zip(places, value.shape[len(lead) :], strict=True):
-        axes[place] = length
+    for dim, length in zip(dims, value.shape[len(lead) :], strict=True):
+        axes[dim] = length
     return value.reshape(*lead, *axes)
 
 

@@ -92,11 +92,11 @@ class Frame:
         """A state at this layer, `[B, ...]`; zero for rows that begin."""
         store, layer = self._store(state)
         size = (1, self.at.token.shape[0], *store.shape[2:])
-        found = lax.dynamic_slice(self.states[store.key], (layer, self.at.row, *(0,) * (len(size) - 2)), size)[0]
+        entry = lax.dynamic_slice(self.states[store.key], (layer, self.at.row, *(0,) * (len(size) - 2)), size)[0]
         # Read now: were it read where the new state is computed, XLA would copy the whole array for the write.
-        found = lax.optimization_barrier(found)
+        entry = lax.optimization_barrier(entry)
         begins = (self.at.position[:, 0] == 0) & (self.at.lengths > 0)
-        return jnp.where(begins.reshape(-1, *(1,) * (found.ndim - 1)), jnp.zeros_like(found), found)
+        return jnp.where(begins.reshape(-1, *(1,) * (entry.ndim - 1)), jnp.zeros_like(entry), entry)
 
     def keep(self, state: str, value: jax.Array) -> None:
         """A state's new value at this layer, `[B, ...]`."""

@@ -40,14 +40,14 @@ def arrange(kinds: Sequence[Hashable], first: int = 0) -> tuple[Segment, ...]:
     best: list[tuple[int, int]] = [(0, 0)] * (n + 1)
     choice: list[tuple[int, int]] = [(0, 0)] * (n + 1)
     for i in reversed(range(n)):
-        found: list[tuple[tuple[int, int], tuple[int, int]]] = []
+        runs: list[tuple[tuple[int, int], tuple[int, int]]] = []
         for period in range(1, min(_PERIOD, n - i) + 1):
             bodies, count = _bodies(kinds[i : i + period]), 0
             while kinds[i + count * period : i + (count + 1) * period] == kinds[i : i + period]:
                 count += 1
                 rest = best[i + count * period]
-                found.append(((rest[0] + bodies, rest[1] + 1), (period, count)))
-        best[i], choice[i] = min(found)
+                runs.append(((rest[0] + bodies, rest[1] + 1), (period, count)))
+        best[i], choice[i] = min(runs)
     segments, at = [], 0
     while at < n:
         period, count = choice[at]

@@ -12,7 +12,7 @@ import numpy as np
 from ...dsl.model import ir as m
 from ...dsl.model.expressions import walk
 from ...dsl.model.instance import Instance
-from .weights import Place, Weights
+from .weights import Weights, WeightSlice
 
 type Array = np.ndarray[Any, Any]
 # A weight's qualified name, its layer (`None` for the model's own) and its values.
@@ -30,53 +30,53 @@ def load(instance: Instance, values: Values, same: Mapping[str, str] | None = No
     What is held at any time is the weights and the one at hand. Raises `ValueError` where one is missing.
     """
     same = same or {}
-    places, shapes = layout(instance, shared_operands(instance) if fuse else (), same)
+    slices, shapes = layout(instance, shared_operands(instance) if fuse else (), same)
     arrays = {key: _aligned(*shape) for key, shape in shapes.items()}
-    missing = {(name, layer) for name, place in places.items() for layer in place.layers or (None,)}
+    missing = {(name, layer) for name, slice_ in slices.items() for layer in slice_.layers or (None,)}
     for name, layer, value in values:
-        place = places[name]
-        array = arrays[place.key]
-        if place.layers is not None and layer is not None:
-            array = array[place.layers.index(layer)]
-        if place.rows is not None:
-            array = array[place.start : place.start + place.rows]
+        slice_ = slices[name]
+        array = arrays[slice_.key]
+        if slice_.layers is not None and layer is not None:
+            array = array[slice_.layers.index(layer)]
+        if slice_.rows is not None:
+            array = array[slice_.start : slice_.start + slice_.rows]
         array[...] = value.reshape(array.shape)
         missing.discard((name, layer))
     if missing:
         name, layer = min(missing, key=str)
         raise ValueError(f"{len(missing)} weights were not given, among them `{name}` of layer {layer}")
-    held = {key: jax.device_put(array) for key, array in arrays.items()}
-    return Weights(held, places | {name: places[other] for name, other in same.items()})
+    on_device = {key: jax.device_put(array) for key, array in arrays.items()}
+    return Weights(on_device, slices | {name: slices[other] for name, other in same.items()})
 
 
 def layout(instance: Instance, groups: tuple[tuple[str, ...], ...] = (), same: Mapping[str, str] | None = None) -> (
-        tuple[dict[str, Place], dict[str, tuple[tuple[int, ...], np.dtype[Any]]]]):  # fmt: skip
+        tuple[dict[str, WeightSlice], dict[str, tuple[tuple[int, ...], np.dtype[Any]]]]):  # fmt: skip
     """Where each weight goes, and the arrays' shapes and types; each of `groups` shares an array."""
     same = same or {}
     together = {name: group for group in groups for name in group}
-    places: dict[str, Place] = {}
-    found: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+    slices: dict[str, WeightSlice] = {}
+    arrays: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
     for name, weight in instance.model.weights.items():
         layers = instance.owner_layers(weight.part)
-        if name in places or name in same or layers == ():
+        if name in slices or name in same or layers == ():
             continue
         group = together.get(name, (name,))
         shapes = [instance.shape(instance.model.weights[each].shape) for each in group]
         key, start = "+".join(group), 0
         for each, shape in zip(group, shapes, strict=True):
-            places[each] = Place(key, layers) if len(group) == 1 else Place(key, layers, start, shape[0])
+            slices[each] = WeightSlice(key, layers) if len(group) == 1 else WeightSlice(key, layers, start, shape[0])
             start += shape[0] if shape else 0
         whole = shapes[0] if len(group) == 1 else (start, *shapes[0][1:])
         lead = () if layers is None else (len(layers),)
-        found[key] = ((*lead, *whole), _DTYPES[instance.dtype(weight.type)])
-    return places, found
+        arrays[key] = ((*lead, *whole), _DTYPES[instance.dtype(weight.type)])
+    return slices, arrays
 
 
 def shared_operands(instance: Instance) -> tuple[tuple[str, ...], ...]:
     """Weights of a part that multiply one and the same value, in groups of two or more, the smallest excepted."""
     groups, taken = [], set[str]()
     for part in instance.model.parts.values():
-        found: dict[tuple[str, int, str], list[str]] = {}
+        sharing: dict[tuple[str, int, str], list[str]] = {}
         version: dict[str, int] = {}
         for statement in part.body:
             if isinstance(statement, m.Assign | m.Write):
@@ -88,11 +88,11 @@ def shared_operands(instance: Instance) -> tuple[tuple[str, ...], ...]:
                     if weight.part == part.name and instance.length(weight.shape[0]) >= _FEWEST_ROWS:
                         taken.add(name)
                         key = (operand.name, version.get(operand.name, 0), instance.dtype(weight.type))
-                        found.setdefault(key, []).append(name)
+                        sharing.setdefault(key, []).append(name)
             if isinstance(statement, m.Assign):
                 for name in statement.names:
                     version[name] = version.get(name, 0) + 1
-        groups += [tuple(names) for names in found.values() if len(names) > 1]
+        groups += [tuple(names) for names in sharing.values() if len(names) > 1]
     return tuple(groups)
 
 

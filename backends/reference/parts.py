@@ -95,18 +95,20 @@ class Parts:
     def _execute(self, statements: Any, part: str | None, layers: tuple[int, ...], arrays: Mapping[str, jax.Array],
                  token: jax.Array, position: jax.Array, names: Names, states: Arrays, buffers: Arrays,
                  layer: jax.Array) -> tuple[Names, Arrays, Arrays]:  # fmt: skip
-        weights = Weights(dict(arrays), self.weights.places)
+        weights = Weights(dict(arrays), self.weights.slices)
         at = decode_pass(self.instance, weights, self.room, token, position, jnp.ones(1, jnp.int32), 0)
         frame = Frame(at, dict(names), states, buffers or buffers_of(at), part, layers, layer)
         for statement in statements:
             execute(statement, frame)
         types = {n: t for s in statements if isinstance(s, m.Assign) for n, t in zip(s.names, s.types, strict=True)}
-        found = {name: _dense(value, self.instance.length(types[name].shape[0])) if isinstance(value, Routes) else value
-                 for name, value in frame.names.items()}  # fmt: skip
-        return found, frame.states, frame.buffers
+        outputs = {
+            name: _dense(value, self.instance.length(types[name].shape[0])) if isinstance(value, Routes) else value
+            for name, value in frame.names.items()
+        }
+        return outputs, frame.states, frame.buffers
 
 
 def _dense(routes: Routes, experts: int) -> jax.Array:
     """The weights of all experts, `[1, 1, experts]`."""
-    chosen = routes.ids[..., None] == jnp.arange(experts)
-    return jnp.sum(jnp.where(chosen, routes.weights[..., None], 0.0), axis=-2)
+    one_hot = routes.ids[..., None] == jnp.arange(experts)
+    return jnp.sum(jnp.where(one_hot, routes.weights[..., None], 0.0), axis=-2)

@@ -72,11 +72,11 @@ class _Fetched:
         logits = {row: array[: self.counts[row]] for row, array in logits.items()}
         return StepResult(self._of_all(ids), self._of_all(finite), logits)
 
-    def _of_all(self, found: Array) -> Array:
-        if len(found) == self.rows:
-            return found
-        whole = np.zeros((self.rows, *found.shape[1:]), found.dtype)
-        whole[self.first : self.first + len(found)] = found
+    def _of_all(self, array: Array) -> Array:
+        if len(array) == self.rows:
+            return array
+        whole = np.zeros((self.rows, *array.shape[1:]), array.dtype)
+        whole[self.first : self.first + len(array)] = array
         return whole
 
 
@@ -94,11 +94,11 @@ def fetch(rows: int, first: int, counts: Array, logits: jax.Array, asked: Collec
     # One copy of all is sooner made than a copy of each.
     whole = logits if len(wanted) == len(logits) else None
     each = {} if whole is not None else {row: _row(logits, np.int32(row - first)) for row in wanted}
-    found = _Fetched(rows, first, given, wanted, best if ids is None else ids, finite, each, whole)
-    for array in (found.ids, found.finite, *each.values(), whole):
+    fetched = _Fetched(rows, first, given, wanted, best if ids is None else ids, finite, each, whole)
+    for array in (fetched.ids, fetched.finite, *each.values(), whole):
         if array is not None:
             array.copy_to_host_async()
-    return found
+    return fetched
 
 
 def compile_fetch(logits: jax.Array) -> None:

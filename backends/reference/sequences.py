@@ -10,8 +10,8 @@ import numpy as np
 
 from ...dsl.decoder import Saved
 from ...dsl.model.instance import Instance
-from .keeping import KeptRow
 from .passes import passes, spans
+from .saved_rows import SavedRow
 from .states import Arrays
 
 type Array = np.ndarray[Any, Any]
@@ -50,8 +50,8 @@ class Sequences:
         for span, real in passes(count, self.spans):
             tokens = np.zeros((1, span), np.int32)
             tokens[0, :real] = ids[at : at + real]
-            found = read(tokens, start + at, real)
-            logits.append(found if last_only else found[:real])
+            result = read(tokens, start + at, real)
+            logits.append(result if last_only else result[:real])
             at += real
         self._lengths[row] = start + count if same else None
         self._latest[row] = (start + count, start + count)
@@ -111,10 +111,10 @@ class Sequences:
         self._latest = [None] * self.rows
 
 
-def kept_row(saved: Saved, length: int, cuts: bool) -> KeptRow:
+def saved_row(saved: Saved, length: int, cuts: bool) -> SavedRow:
     """What was saved, if a row can be made to hold its first `length` tokens."""
     part = length < saved.length
-    if not isinstance(saved, KeptRow) or not 0 < length <= saved.length or (part and not cuts):
+    if not isinstance(saved, SavedRow) or not 0 < length <= saved.length or (part and not cuts):
         raise ValueError(f"cannot restore {length} tokens of {saved.length}")
     return saved
 

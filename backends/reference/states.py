@@ -48,7 +48,7 @@ class Room:
 
     def empty(self) -> Arrays:
         """All arrays, zero."""
-        return {s.key: jnp.zeros(s.shape, DTYPES[s.dtype]) for found in self.stores.values() for s in found}
+        return {s.key: jnp.zeros(s.shape, DTYPES[s.dtype]) for stores in self.stores.values() for s in stores}
 
     def random(self, generator: np.random.Generator) -> Arrays:
         """All arrays with numbers between -1 and 1."""
@@ -56,12 +56,12 @@ class Room:
         def values(store: Store) -> jax.Array:
             return jnp.asarray(generator.random(store.shape, np.float32) * 2 - 1, DTYPES[store.dtype])
 
-        return {s.key: values(s) for found in self.stores.values() for s in found}
+        return {s.key: values(s) for stores in self.stores.values() for s in stores}
 
     @property
     def bytes(self) -> int:
         """The size of all arrays."""
-        return sum(math.prod(s.shape) * DTYPES[s.dtype](0).nbytes for found in self.stores.values() for s in found)
+        return sum(math.prod(s.shape) * DTYPES[s.dtype](0).nbytes for stores in self.stores.values() for s in stores)
 
 
 def plan(instance: Instance, rows: int, context: int, span: int) -> Room:
@@ -85,7 +85,7 @@ def _cache(instance: Instance, state: m.State, axis: int, rows: int, context: in
     groups: dict[int | None, list[int]] = {}
     for layer in layers or (0,):
         groups.setdefault(_last(instance, state, layer, context), []).append(layer)
-    found = []
+    stores = []
     for last, served in groups.items():
         # A pass writes all its tokens before any is looked at, so a ring holds them beside the first one's window.
         size = context if last is None else min(context, last + span - 1)
@@ -93,8 +93,8 @@ def _cache(instance: Instance, state: m.State, axis: int, rows: int, context: in
         shape = (len(served), rows, *entry[:axis], size, *entry[axis:])
         key = state.name if len(groups) == 1 else f"{state.name} last {last or 'all'}"
         own = None if layers is None else tuple(served)
-        found.append(Store(key, shape, instance.dtype(state.type), own, axis, last))
-    return tuple(found)
+        stores.append(Store(key, shape, instance.dtype(state.type), own, axis, last))
+    return tuple(stores)
 
 
 def _last(instance: Instance, state: m.State, layer: int, context: int) -> int | None:

@@ -143,9 +143,9 @@ def _tap(tapped: jax.Array, value: jax.Array, wanted: tuple[int, ...], layer: In
     table = np.full(layers[-1] + 1, -1, np.int32)
     table[[i for i in layers if i in wanted]] = [wanted.index(i) for i in layers if i in wanted]
     at = jnp.asarray(table)[layer]
-    place = jnp.maximum(at, 0)
-    kept = jnp.where(at >= 0, value, jax.lax.dynamic_index_in_dim(tapped, place, axis=2, keepdims=False))
-    return jax.lax.dynamic_update_index_in_dim(tapped, kept, place, axis=2)
+    index = jnp.maximum(at, 0)
+    updated = jnp.where(at >= 0, value, jax.lax.dynamic_index_in_dim(tapped, index, axis=2, keepdims=False))
+    return jax.lax.dynamic_update_index_in_dim(tapped, updated, index, axis=2)
 
 
 def _last(frame: Frame) -> Frame:
@@ -165,7 +165,7 @@ def _rows(loop: m.Loop, frame: Frame) -> None:
     start, stop = (int(frame.at.instance.number(bound)) for bound in (loop.start, loop.stop))
     assigned = {name for s in loop.body if isinstance(s, m.Assign) for name in s.names}
     carried: dict[str, Value] = {}
-    found: list[dict[str, Value]] = []
+    rows: list[dict[str, Value]] = []
     for row in range(start, stop):
         cut = lambda v, row=row: v[:, row : row + 1]  # noqa: E731
         at = evolve(frame.at, token=cut(frame.at.token), position=cut(frame.at.position))
@@ -174,9 +174,9 @@ def _rows(loop: m.Loop, frame: Frame) -> None:
         for statement in loop.body:
             execute(statement, inner)
         carried = {name: inner.names[name] for name in assigned & frame.names.keys()}
-        found.append({name: inner.names[name] for name in assigned})
-    if found:
-        together = {name: jnp.concatenate([each[name] for each in found], axis=1) for name in assigned}
+        rows.append({name: inner.names[name] for name in assigned})
+    if rows:
+        together = {name: jnp.concatenate([each[name] for each in rows], axis=1) for name in assigned}
         frame.names = frame.names | together
 
 

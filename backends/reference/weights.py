@@ -15,7 +15,7 @@ from .ops.index import index
 
 
 @frozen
-class Place:
+class WeightSlice:
     """A weight in an array: which one, and its first row and rows if it shares a layer's with others."""
 
     key: str
@@ -26,28 +26,28 @@ class Place:
 
 @frozen
 class Weights:
-    """`arrays` are `[layers, ...]`, or plain for the model's own; `places` says by name where a weight lies in them."""
+    """`arrays` are `[layers, ...]`, or plain for the model's own; `slices` says by name where a weight lies in them."""
 
     arrays: dict[str, jax.Array]
-    places: Mapping[str, Place] = field(eq=False)
+    slices: Mapping[str, WeightSlice] = field(eq=False)
 
     def get(self, name: str, layers: tuple[int, ...], layer: Index) -> jax.Array:
         """A weight at a layer that is one of `layers`."""
-        place = self.places[name]
+        slice_ = self.slices[name]
         whole = self.whole(name, layers, layer)
-        return whole if place.rows is None else whole[place.start : place.start + place.rows]
+        return whole if slice_.rows is None else whole[slice_.start : slice_.start + slice_.rows]
 
     def whole(self, name: str, layers: tuple[int, ...], layer: Index) -> jax.Array:
         """A weight at a layer with those that share its array."""
-        place = self.places[name]
-        if place.layers is None:
-            return self.arrays[place.key]
-        return lax.dynamic_index_in_dim(self.arrays[place.key], slot(place.layers, layers, layer), keepdims=False)
+        slice_ = self.slices[name]
+        if slice_.layers is None:
+            return self.arrays[slice_.key]
+        return lax.dynamic_index_in_dim(self.arrays[slice_.key], slot(slice_.layers, layers, layer), keepdims=False)
 
     def row(self, name: str, layers: tuple[int, ...], layer: Index, i: Index) -> jax.Array:
         """Element `i` along a weight's first axis, at a layer, without touching the others."""
-        place, array = self.places[name], self.arrays[self.places[name].key]
-        at = [i] if place.layers is None else [slot(place.layers, layers, layer), place.start + i]
+        slice_, array = self.slices[name], self.arrays[self.slices[name].key]
+        at = [i] if slice_.layers is None else [slot(slice_.layers, layers, layer), slice_.start + i]
         for each in at:
             array = lax.dynamic_index_in_dim(array, each, keepdims=False)
         return array
@@ -57,13 +57,13 @@ class Weights:
         return index(self.get(name, layers, layer), i)
 
 
-def slot(held: tuple[int, ...], layers: tuple[int, ...], layer: Index) -> Index:
+def slot(stacked: tuple[int, ...], layers: tuple[int, ...], layer: Index) -> Index:
     """Where in `held` a layer stands; `layers` are those that `layer` may be."""
-    places = [held.index(i) for i in layers]
+    indices = [stacked.index(i) for i in layers]
     if isinstance(layer, int):
-        return held.index(layer)
-    if all(place - i == places[0] - layers[0] for i, place in zip(layers, places, strict=True)):
-        return layer + (places[0] - layers[0])
+        return stacked.index(layer)
+    if all(at - i == indices[0] - layers[0] for i, at in zip(layers, indices, strict=True)):
+        return layer + (indices[0] - layers[0])
     table = np.zeros(layers[-1] + 1, np.int32)
-    table[list(layers)] = places
+    table[list(layers)] = indices
     return jnp.asarray(table)[layer]

@@ -10,10 +10,10 @@ def narrow(rows: int) -> tuple[int, ...]:
 
     Reading the weights takes most of a step, so that 2 or 3 rows take about as long as 4.
     """
-    found = [1, 4]
-    while found[-1] * 2 < rows:
-        found.append(found[-1] * 2)
-    return tuple(width for width in found if width < rows)
+    widths = [1, 4]
+    while widths[-1] * 2 < rows:
+        widths.append(widths[-1] * 2)
+    return tuple(width for width in widths if width < rows)
 
 
 def window(live: Sequence[bool], widths: Sequence[int]) -> slice:
@@ -21,7 +21,7 @@ def window(live: Sequence[bool], widths: Sequence[int]) -> slice:
 
     The last width is that of all rows.
     """
-    chosen = [row for row, alive in enumerate(live) if alive] or [0]
-    width = next(width for width in widths if chosen[-1] - chosen[0] < width)
-    first = min(chosen[0], widths[-1] - width)
+    running = [row for row, alive in enumerate(live) if alive] or [0]
+    width = next(width for width in widths if running[-1] - running[0] < width)
+    first = min(running[0], widths[-1] - width)
     return slice(first, first + width)

@@ -3,5 +3,5 @@
 In: a Program, a target's figures, counted bundles. Out: a prediction, and schedules that are faster.
 
 Order of imports: `actions`, `counted`, `costs`, `links`, `moves`, `rewrite`, `simulate`, `state`,
-`moving`, `unroll`, `summary`, `tune`, `words`, `report`.
+`moving`, `unroll`, `summary`, `tune`, `text`, `report`.
 """

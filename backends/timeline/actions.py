@@ -58,7 +58,7 @@ class Where:
     `of` is the thing itself, and `verb` what is done with it.
     """
 
-    place: str
+    scope: str
     layer: int | None
     what: str
     of: Ref | Work | None = None

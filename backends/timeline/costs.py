@@ -42,8 +42,8 @@ def registers(shape: tuple[int, ...]) -> int:
 
 def dot(product: p.Product, run: int, rows: int, target: Target) -> float:
     """One iteration of a product's run: the tiles that arrived are pushed into the matrix units."""
-    made = product.tiling.runs[run]
-    weights = sum(made.rows) * ROW_BYTES
+    run_tiles = product.tiling.runs[run]
+    weights = sum(run_tiles.rows) * ROW_BYTES
     return weights / TILE * target.compute.tile[product.tiling.bits].value + _many(rows, weights, target)
 
 
@@ -118,7 +118,7 @@ def route(program: p.Program, bank: p.ExpertPool) -> float:
 def attend_tile(op: p.Attend | p.AttendBlock, program: p.Program, target: Target) -> float:
     """One tile of a cache: scores, the running softmax, the values' sum. Latents are keys and values.
 
-    Tokens of one sequence see it together; where positions are shared out, one after the other.
+    Tokens of one sequence see it together; where positions are sharded, one after the other.
     """
     ring = program.caches[op.ring]
     shapes = [program.buffers[name].shape[1:] for name in ring.buffers]
@@ -146,15 +146,15 @@ def attend_row(rows: int) -> float:
     return _ATTEND + _ATTEND_ROW * rows
 
 
-def send(made: CollectivePlan, number: int = 0) -> float:
+def send(plan: CollectivePlan, number: int = 0) -> float:
     """What is sent is stored as it travels, and each message started."""
-    stored = registers((made.rows, made.width)) * made.kind.stored(made)
-    return 20 + stored + START * made.rounds[number].peers
+    stored = registers((plan.rows, plan.width)) * plan.kind.stored(plan)
+    return 20 + stored + START * plan.rounds[number].peers
 
 
-def between(made: CollectivePlan) -> float:
+def between(plan: CollectivePlan) -> float:
     """Of a round that has come: its parts are added up or joined, and the next messages started."""
-    return 30 + registers((made.rows, made.width)) * made.kind.combined(made)
+    return 30 + registers((plan.rows, plan.width)) * plan.kind.combined(plan)
 
 
 def greedy(shape: tuple[int, ...]) -> float:

@@ -20,7 +20,7 @@ type Group = tuple[str, str]
 class Counted:
     """Bundles of one run of a place, or of one iteration of its loop: as counted, and as estimated by op."""
 
-    place: str
+    scope: str
     loop: str
     counted: float
     estimated: float
@@ -31,9 +31,9 @@ class Counted:
         return self.counted / self.estimated
 
 
-def group(place: str, loop: str, always: frozenset[str]) -> Group:
+def group(scope: str, loop: str, always: frozenset[str]) -> Group:
     """Where a place's bundles are counted: parts that every layer runs have no branch in the loop over layers."""
-    return (LAYERS if place in always and not loop else place, loop)
+    return (LAYERS if scope in always and not loop else scope, loop)
 
 
 def always(program: p.Program) -> frozenset[str]:
@@ -43,30 +43,30 @@ def always(program: p.Program) -> frozenset[str]:
 
 
 def compared(
-    program: p.Program, found: Bundles, spent: Mapping[Group, float], rounds: Mapping[Group, float]
+    program: p.Program, bundles: Bundles, spent: Mapping[Group, float], rounds: Mapping[Group, float]
 ) -> tuple[Counted, ...]:
     """Each place's bundles; `spent` are those estimated in a step, `rounds` how often loops of unknown length ran."""
-    counted = _counted(program, found)
+    counted = _counted(program, bundles)
     result = []
     for key, estimated in spent.items():
-        place, loop = key
-        times = rounds.get(key, 0) if loop else _times(program, place)
+        scope, loop = key
+        times = rounds.get(key, 0) if loop else _times(program, scope)
         if key in counted and times and estimated:
-            result.append(Counted(place, loop, counted[key], estimated / times))
+            result.append(Counted(scope, loop, counted[key], estimated / times))
     return tuple(result)
 
 
-def _times(program: p.Program, place: str) -> int:
-    return sum(len(phase.layer_parts) for phase in program.phases) if place == LAYERS else program.times(place)
+def _times(program: p.Program, scope: str) -> int:
+    return sum(len(phase.layer_parts) for phase in program.phases) if scope == LAYERS else program.times(scope)
 
 
-def _counted(program: p.Program, found: Bundles) -> dict[Group, float]:
+def _counted(program: p.Program, bundles: Bundles) -> dict[Group, float]:
     """Bundles of a run of each place, or of an iteration of its loop."""
     totals: dict[Group, float] = defaultdict(float)
     times: dict[Group, float] = {}
     names = dict(_groups(program))
     around: list[Group] = []
-    for row in found.rows:
+    for row in bundles.rows:
         del around[row.depth :]
         key = names.get(row.name) if row.kind != "call" else ("step", "")
         around.append(key or around[-1])

@@ -53,6 +53,6 @@ def chips(schedule: Schedule, axes: tuple[str, ...]) -> tuple[int, ...]:
 
 def rounds(program: p.Program, exchange: p.Collective, target: Target) -> tuple[float, ...]:
     """The seconds of each round of one of a Program's collectives."""
-    made: CollectivePlan = collective(program, exchange)
+    plan: CollectivePlan = collective(program, exchange)
     group = chips(program.schedule, exchange.axes)
-    return tuple(round_seconds(each, group, target) for each in made.rounds)
+    return tuple(round_seconds(each, group, target) for each in plan.rounds)

@@ -44,33 +44,33 @@ class Move:
 
 def choices(schedule: Schedule, instance: Instance, program: p.Program) -> list[Choice]:
     """All that can be chosen, what gains most first; `program` is one of the schedule as it was at first."""
-    found: list[Choice] = []
+    result: list[Choice] = []
     if unstreamed(program):
-        found.append(Choice(f"stream {_free_name(schedule)}", partial(_stream, program)))
+        result.append(Choice(f"stream {_free_name(schedule)}", partial(_stream, program)))
     for i, stream in enumerate(schedule.streams):
-        found.append(Choice(f"stream {stream.name}", partial(_streams, i, instance)))
-    found += [Choice(f"reduce {name}", partial(_reduce, name, program)) for name in _sums(program)]
-    found += [Choice(f"prefetch {x.part}.cache", partial(_cache, x.part)) for x in program.caches.values()]
-    found += [Choice(f"fetch {x.part}.experts", partial(_fetch, x.part)) for x in program.banks.values()]
+        result.append(Choice(f"stream {stream.name}", partial(_streams, i, instance)))
+    result += [Choice(f"reduce {name}", partial(_reduce, name, program)) for name in _sums(program)]
+    result += [Choice(f"prefetch {x.part}.cache", partial(_cache, x.part)) for x in program.caches.values()]
+    result += [Choice(f"fetch {x.part}.experts", partial(_fetch, x.part)) for x in program.banks.values()]
     for kind, part in _loads(program):
-        found.append(
+        result.append(
             Choice(f"prefetch {part if kind == 'vectors' else f'{part}.{kind}'}", partial(_points, kind, part))
         )
-    return found
+    return result
 
 
 def fitting(schedule: Schedule, instance: Instance) -> dict[int, p.Program] | None:
     """The Programs at all of its rows, if they can be made and fit."""
-    found = {}
+    per_rows = {}
     for rows in sorted(schedule.rows, reverse=True):
         try:
-            found[rows] = lower(schedule, instance, rows)
+            per_rows[rows] = lower(schedule, instance, rows)
         except MksError:
             return None
-        charged = bill(found[rows])
+        charged = bill(per_rows[rows])
         if charged.total > charged.limit or charged.scalars > charged.smem_limit or charged.held > charged.hbm_limit:
             return None
-    return found
+    return per_rows
 
 
 def unstreamed(program: p.Program) -> list[p.Product]:
@@ -92,12 +92,12 @@ def _stream(program: p.Program, schedule: Schedule) -> Iterator[Move]:
         lines.setdefault(product.place, {})[product.weights] = Group(product.weights, schedule.span)
     if not lines:
         return
-    places = [*(part for part in schedule.model.parts if part in lines), *(x for x in lines if x == STEP)]
-    said = tuple((place, tuple(lines[place].values())) for place in places)
+    parts = [*(part for part in schedule.model.parts if part in lines), *(x for x in lines if x == STEP)]
+    written = tuple((scope, tuple(lines[scope].values())) for scope in parts)
     slot = ROW_BYTES * max(max(product.tiling.transfers) for product in products)
     name, at = _free_name(schedule), schedule.span
     for slots in _RINGS:
-        stream = Stream(name, slots, -(-slot // 1024) * 1024, said, at, at, at)
+        stream = Stream(name, slots, -(-slot // 1024) * 1024, written, at, at, at)
         yield Move(f"stream {name}: all that is not streamed, slots = {slots}",
                    evolve(schedule, streams=(*schedule.streams, stream)))  # fmt: skip
 
@@ -128,17 +128,17 @@ def _sums(program: p.Program) -> list[str]:
 
 def _reduce(value: str, program: p.Program, schedule: Schedule) -> Iterator[Move]:
     """What is direct and f32 needs no line."""
-    said = next((x for x in schedule.reduces if x.value == value), None)
+    written = next((x for x in schedule.reduces if x.value == value), None)
     span = next(
         x.span for name, x in program.exchanges.items() if isinstance(name, p.SumRef) and name.qualified == value
     )
-    now = UNSAID if said is None else (said.by, said.wire)
-    rest = tuple(x for x in schedule.reduces if x is not said)
+    now = UNSAID if written is None else (written.by, written.wire)
+    rest = tuple(x for x in schedule.reduces if x is not written)
     for by in sums():
         for wire in (Wire.BF16, Wire.F32):
             if (by, wire) == now or by.unfit(schedule.cores, schedule.cores % 2 == 0):
                 continue
-            line = Reduce(value, by, wire, span if said is None else said.span)
+            line = Reduce(value, by, wire, span if written is None else written.span)
             lines = rest if (by, wire) == UNSAID else (*rest, line)
             yield Move(f"reduce {value} (by = {by}, wire = {wire})", evolve(schedule, reduces=lines))
 

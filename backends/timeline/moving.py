@@ -87,7 +87,7 @@ def _size(held: p.Copy, state: State) -> int:
 def _meant(op: p.CopyStart | p.StoreWait, state: State) -> tuple[int, bool]:
     """The entry that an op means, and whether a layer runs its part."""
     held = state.program.copies[op.copy]
-    if state.program.is_step(held.part) or (held.part == state.place and not op.ahead):
+    if state.program.is_step(held.part) or (held.part == state.scope and not op.ahead):
         return _index(held, state), True
     return _next(held, op.ahead, state)
 

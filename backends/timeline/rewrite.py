@@ -33,8 +33,8 @@ def rewrite(source: Source, declared: s.Schedule, old: Schedule, new: Schedule) 
     text = source.text
     for start, stop, words in sorted(edits, reverse=True):
         text = text[:start] + words + text[stop:]
-    made = format_source(Source(source.name, text))
-    return made if isinstance(made, str) else text
+    formatted = format_source(Source(source.name, text))
+    return formatted if isinstance(formatted, str) else text
 
 
 def _slots(old: Stream, new: Stream) -> list[_Edit]:
@@ -47,10 +47,10 @@ def _slots(old: Stream, new: Stream) -> list[_Edit]:
 def _stream(stream: Stream) -> list[str]:
     """A stream that is new."""
     lines = [f"stream {stream.name} {{", f"  slots = {stream.slots}", f"  slot = {stream.slot // 1024} KiB"]
-    for place, groups in stream.lines:
-        said = [", ".join(weight.removeprefix(f"{place}.") for weight in group.weights) for group in groups]
+    for part, groups in stream.lines:
+        said = [", ".join(weight.removeprefix(f"{part}.") for weight in group.weights) for group in groups]
         listed = ", ".join(f"({x})" if "," in x else x for x in said)
-        lines.append(f"  {place} : {listed}")
+        lines.append(f"  {part} : {listed}")
     return [*lines, "}"]
 
 
@@ -97,8 +97,8 @@ def _reduces(declared: s.Schedule, old: Schedule, new: Schedule, edits: list[_Ed
         own = [x for x in old.reduces if item.span.start <= x.span.start and x.span.end <= item.span.end]
         if all(after.get(x.value) == x for x in own):
             continue
-        kept = [after[x.value] for x in own if x.value in after]
-        edits.append((item.span.start, item.span.end, "\n  ".join(_lines(kept))))
+        left = [after[x.value] for x in own if x.value in after]
+        edits.append((item.span.start, item.span.end, "\n  ".join(_lines(left))))
     known = {x.value for x in old.reduces}
     added += _lines([x for x in new.reduces if x.value not in known])
 

@@ -69,7 +69,7 @@ class _Free:
     waits: frozenset[tuple[str, object]]
 
     def has(self, where: Where) -> bool:
-        return (where.place, where.subject) in self.waits
+        return (where.scope, where.subject) in self.waits
 
 
 @define
@@ -161,10 +161,10 @@ def simulate(
                     now = path.run(float("inf"), action.key)
                     if keep and now > start:
                         spans.append(Span(start, now, action.kind, action.where, path.busy - before))
-                start, made = issued.pop(action.key)
+                start, issue = issued.pop(action.key)
                 if keep:
                     stop = path.arrived.get(action.key, now)
-                    transfers.append(Transfer(start, stop, made.bytes, made.lane, made.where, now))
+                    transfers.append(Transfer(start, stop, issue.bytes, issue.lane, issue.where, now))
             case Post():
                 posted[action.key] = (now, action)
             case Collect():

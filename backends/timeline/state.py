@@ -31,7 +31,7 @@ class State:
     position: int
     at: Placed = field(init=False)
     phase: p.Phase = field(init=False)
-    place: str = "step"
+    scope: str = "step"
     layer: int | None = None
     tapes: dict[p.RingRef, list[tuple[p.ProductRef, int]]] = field(factory=dict)
     started: dict[p.RingRef, int] = field(factory=dict)
@@ -58,8 +58,8 @@ class State:
     def where(self, of: Ref | Work, verb: Verb | None = None) -> Where:
         """The place of an action; what is of the place is shown without it."""
         label = of.value if isinstance(of, Work) else of.label
-        what = label.removeprefix(f"{self.place}.") if verb is None else f"{verb.value} {label}"
-        return Where(self.place, self.layer, what, of, verb)
+        what = label.removeprefix(f"{self.scope}.") if verb is None else f"{verb.value} {label}"
+        return Where(self.scope, self.layer, what, of, verb)
 
     def run(self, bundles: float, of: Ref | Work, unit: str = "vpu", verb: Verb | None = None) -> Run:
         """So many bundles."""
@@ -67,11 +67,11 @@ class State:
 
     def seconds(self, bundles: float, times: int = 1) -> float:
         """How long they take; so many `times` in a step's course at once."""
-        key = group(self.place, self.loop, self.always)
+        key = group(self.scope, self.loop, self.always)
         self.spent[key] += bundles * times
         return bundles * self.factors.get(key, 1.0) / self.target.compute.clock.value
 
     def begin(self, loop: str) -> None:
         """An iteration of a loop."""
         self.loop = loop
-        self.rounds[self.place, loop] += 1
+        self.rounds[self.scope, loop] += 1

@@ -21,7 +21,7 @@ _FULL = 0.85  # of a part's time that HBM is busy, from which on HBM bounds it
 
 @frozen
 class Share:
-    """Seconds of a step spent in one place, all its `runs` together.
+    """Seconds of a step spent in one scope, all its `runs` together.
 
     `mxu` and `vpu` compute, `hbm` waits while HBM is busy, `link` waits for messages, `latency` for a transfer while
     HBM is idle. `idle` is how long HBM was idle, whatever the core did; `bytes` is what was read or written for it.
@@ -65,9 +65,9 @@ class Stall:
     saves: float | None = None
 
     @property
-    def place(self) -> str:
+    def scope(self) -> str:
         """Of the waits."""
-        return self.where.place
+        return self.where.scope
 
     @property
     def what(self) -> str:
@@ -79,8 +79,8 @@ class Stall:
 class Prediction:
     """A step of `rows` rows, each at `position`; predicted.
 
-    `counts` are places that take the bundles which the compiler scheduled; others are estimated by op. `floor` is the
-    time of its bytes at the full rate. `parts` are places, `layers` kinds of layers.
+    `counts` are scopes that take the bundles which the compiler scheduled; others are estimated by op. `floor` is the
+    time of its bytes at the full rate. `parts` are scopes, `layers` kinds of layers.
     """
 
     program: p.Program
@@ -130,20 +130,20 @@ def predict(
 
 
 def _parts(program: p.Program, trace: Trace) -> tuple[Share, ...]:
-    by_place: dict[str, list[Span]] = defaultdict(list)
+    by_scope: dict[str, list[Span]] = defaultdict(list)
     moved: Counter[str] = Counter()
     for span in trace.spans:
-        by_place[span.where.place].append(span)
+        by_scope[span.where.scope].append(span)
     for transfer in trace.transfers:
-        moved[transfer.where.place] += transfer.bytes
-    return tuple(_share(place, program.times(place), spans, moved[place]) for place, spans in by_place.items())
+        moved[transfer.where.scope] += transfer.bytes
+    return tuple(_share(scope, program.times(scope), spans, moved[scope]) for scope, spans in by_scope.items())
 
 
 def _layers(program: p.Program, trace: Trace) -> tuple[Share, ...]:
     kinds: dict[tuple[str, ...], list[Span]] = defaultdict(list)
     for span in trace.spans:
         if span.where.layer is not None:
-            kinds[program.phase_of(span.where.place).layer_parts[span.where.layer]].append(span)
+            kinds[program.phase_of(span.where.scope).layer_parts[span.where.layer]].append(span)
     count = Counter(parts for phase in program.phases for parts in phase.layer_parts.values())
     return tuple(_share(", ".join(kind), count[kind], spans) for kind, spans in kinds.items())
 
@@ -164,24 +164,24 @@ def _share(name: str, runs: int, spans: Sequence[Span], moved: int = 0) -> Share
 
 def _stalls(trace: Trace) -> list[Stall]:
     """Longest idle time of HBM first: bytes that HBM carries meanwhile would have to come anyway."""
-    found: dict[tuple[str, object, str], list[Span]] = defaultdict(list)
+    by_wait: dict[tuple[str, object, str], list[Span]] = defaultdict(list)
     for span in trace.spans:
         if span.kind not in ("mxu", "vpu"):
-            found[span.where.place, span.where.subject, span.kind].append(span)
+            by_wait[span.where.scope, span.where.subject, span.kind].append(span)
     stalls = []
-    for (_, _, kind), spans in found.items():
+    for (_, _, kind), spans in by_wait.items():
         seconds = sum(span.seconds for span in spans)
         runs = len({span.where.layer for span in spans})
         stalls.append(Stall(spans[0].where, kind, runs, seconds, seconds - sum(span.busy for span in spans)))
     return sorted(stalls, key=lambda stall: (-stall.idle, -stall.seconds))
 
 
-def _tried(stall: Stall, actions: list[Action], trace: Trace, made: Target) -> Stall:
+def _tried(stall: Stall, actions: list[Action], trace: Trace, model: Target) -> Stall:
     """A tape's tiles cannot come earlier than HBM brings them, nor states move before the step is over."""
     if stall.kind in ("tape", "commit"):
         return stall
-    free = frozenset({(stall.place, stall.where.subject)})
+    free = frozenset({(stall.scope, stall.where.subject)})
     waits = (Collect,) if stall.kind == "link" else (Await,)
-    if not any(isinstance(action, waits) and (action.where.place, action.where.subject) in free for action in actions):
+    if not any(isinstance(action, waits) and (action.where.scope, action.where.subject) in free for action in actions):
         return stall
-    return evolve(stall, saves=max(0.0, trace.step - simulate(actions, made, free, keep=False).step))
+    return evolve(stall, saves=max(0.0, trace.step - simulate(actions, model, free, keep=False).step))

@@ -21,7 +21,7 @@ _ROUNDS = 3
 
 
 @frozen
-class Kept:
+class AcceptedMove:
     """A change that was kept, and the predicted steps with it, in seconds, by rows."""
 
     text: str
@@ -38,7 +38,7 @@ class Tuned:
     schedule: Schedule
     before: dict[int, float]
     after: dict[int, float]
-    kept: tuple[Kept, ...]
+    accepted: tuple[AcceptedMove, ...]
     searched: tuple[tuple[str, int, int], ...]
 
     @property
@@ -59,44 +59,44 @@ def tune(
     Raises:
         MksError: the schedule itself cannot be lowered, or does not fit at all of its rows.
     """
-    chosen = rows or schedule.rows
+    tuned_rows = rows or schedule.rows
     at = schedule.context - 1 if position is None else min(position, schedule.context - 1)
     programs = {n: lower_fitting(schedule, instance, n) for n in schedule.rows}
-    before = best = steps(programs, chosen, at)
-    kept: list[Kept] = []
-    made_of: Counter[str] = Counter()
+    before = best = steps(programs, tuned_rows, at)
+    accepted: list[AcceptedMove] = []
+    tried: Counter[str] = Counter()
     fitted: Counter[str] = Counter()
     for _ in range(_ROUNDS):
-        known = len(kept)
-        for choice in choices(schedule, instance, programs[chosen[0]]):
+        known = len(accepted)
+        for choice in choices(schedule, instance, programs[tuned_rows[0]]):
             won: tuple[float, Move, dict[int, float]] | None = None
             for move in choice.moves(schedule):
-                made_of[choice.name] += 1
-                made = fitting(move.schedule, instance)
-                if made is None:
+                tried[choice.name] += 1
+                candidates = fitting(move.schedule, instance)
+                if candidates is None:
                     continue
                 fitted[choice.name] += 1
-                found = steps(made, chosen, at)
-                gain = 1 - sum(found[n] / best[n] for n in chosen) / len(chosen)
-                if gain > LEAST and (won is None or gain > won[0] + LEAST) and proven(made):
-                    won = gain, move, found
+                times = steps(candidates, tuned_rows, at)
+                gain = 1 - sum(times[n] / best[n] for n in tuned_rows) / len(tuned_rows)
+                if gain > LEAST and (won is None or gain > won[0] + LEAST) and proven(candidates):
+                    won = gain, move, times
             if won is not None:
                 schedule, best = won[1].schedule, won[2]
-                kept.append(Kept(won[1].text, best))
-                say(f"{won[1].text}: {_said(best)}")
-        if len(kept) == known:
+                accepted.append(AcceptedMove(won[1].text, best))
+                say(f"{won[1].text}: {_shown(best)}")
+        if len(accepted) == known:
             break
-    searched = tuple((name, many, fitted[name]) for name, many in made_of.items())
-    return Tuned(schedule, before, best, tuple(kept), searched)
+    searched = tuple((name, many, fitted[name]) for name, many in tried.items())
+    return Tuned(schedule, before, best, tuple(accepted), searched)
 
 
 def steps(programs: Mapping[int, p.Program], rows: tuple[int, ...], position: int) -> dict[int, float]:
     """Predicted seconds by rows."""
-    found = {}
+    times = {}
     for n in rows:
-        made = programs[n].schedule.target
-        found[n] = simulate(unroll(programs[n], made, position), made, keep=False).step
-    return found
+        model = programs[n].schedule.target
+        times[n] = simulate(unroll(programs[n], model, position), model, keep=False).step
+    return times
 
 
 def proven(programs: Mapping[int, p.Program]) -> bool:
@@ -104,5 +104,5 @@ def proven(programs: Mapping[int, p.Program]) -> bool:
     return not any(prove(program) for program in programs.values())
 
 
-def _said(found: dict[int, float]) -> str:
-    return ", ".join(f"{n} row{'s' * (n > 1)} {step * 1e3:.3f} ms" for n, step in found.items())
+def _shown(times: dict[int, float]) -> str:
+    return ", ".join(f"{n} row{'s' * (n > 1)} {step * 1e3:.3f} ms" for n, step in times.items())

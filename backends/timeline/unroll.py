@@ -27,15 +27,15 @@ def unroll(program: p.Program, target: Target, position: int, counts: Sequence[C
 
     Places of `counts` take the bundles that were counted, spread over what they do as it is estimated by op.
     """
-    yield from _all(State(program, target, position, factors={(x.place, x.loop): x.factor for x in counts}))
+    yield from _all(State(program, target, position, factors={(x.scope, x.loop): x.factor for x in counts}))
 
 
-def count(program: p.Program, target: Target, position: int, found: Bundles) -> tuple[Counted, ...]:
+def count(program: p.Program, target: Target, position: int, bundles: Bundles) -> tuple[Counted, ...]:
     """What was counted of each place, beside its estimate."""
     state = State(program, target, position)
     for _ in _all(state):
         pass
-    return compared(program, found, state.spent, state.rounds)
+    return compared(program, bundles, state.spent, state.rounds)
 
 
 def _all(state: State) -> Iterator[Action]:
@@ -45,7 +45,7 @@ def _all(state: State) -> Iterator[Action]:
             (name, rows) for name, _ in program.transfers(ring) for rows in program.products[name].tiling.transfers
         ]
     for phase, ops in zip(program.phases, phase_ops(program), strict=True):
-        state.phase, state.place, state.layer = phase, phase.place, None
+        state.phase, state.scope, state.layer = phase, phase.place, None
         yield from _ops(ops, state)
     yield from moving.commit(state)
 
@@ -68,10 +68,10 @@ def _row_loop(op: p.RowLoop, state: State) -> Iterator[Action]:
 
 
 def _layers(op: p.LayerLoop, state: State) -> Iterator[Action]:
-    switches, place = state.at.inside, state.place
+    switches, scope = state.at.inside, state.scope
     for state.layer in range(op.start, op.stop):
         yield from _ops(switches, state)
-    state.place, state.layer = place, None
+    state.scope, state.layer = scope, None
 
 
 def _switch(op: p.LayerSwitch, state: State) -> Iterator[Action]:
@@ -79,7 +79,7 @@ def _switch(op: p.LayerSwitch, state: State) -> Iterator[Action]:
     parts, bodies = state.phase.layer_parts[state.layer], state.at.bodies
     for (part, _), body in zip(op.bodies, bodies, strict=True):
         if part in parts:
-            state.place = part
+            state.scope = part
             yield state.run(costs.BRANCH, Work.CHOICE)
             state.index[part] = state.program.layers_of(part).index(state.layer)
             yield from _ops(body, state)

@@ -2,6 +2,6 @@
 
 In: a command line. Out: an exit status, text or JSON.
 
-Order of imports: `argtypes`, `cli`, `compiled`, `explain`, `fmt`, `lsp`, `new`, `pictures`, `sizes`, `tensors`,
-`check`, `plan`.
+Order of imports: `argtypes`, `cli`, `compiled`, `config`, `explain`, `fmt`, `lsp`, `new`, `pictures`, `sizes`,
+`tensors`, `check`, `plan`.
 """

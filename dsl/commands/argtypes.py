@@ -14,7 +14,7 @@ def ids(text: str) -> tuple[int, ...]:
 def natural(text: str) -> int:
     """A whole number, 0 or more."""
     if not text.strip().isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number, 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     if len(text.strip()) > 18:
         raise argparse.ArgumentTypeError("must have at most 18 digits")
     return int(text)
@@ -43,7 +43,7 @@ def number(low: float, high: float) -> Callable[[str], float]:
         try:
             value = float(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
         if not low <= value <= high:
             raise argparse.ArgumentTypeError(f"must be from {low:g} to {high:g}")
         return value

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field
 
-from ..diagnostics import Diagnostic, Label, Sink, did_you_mean, told
+from ..diagnostics import Diagnostic, Sink, did_you_mean, reportable
 from ..records import define
 from ..render import as_json, render_all, style_for, summary
-from ..source import Source, Span
+from ..source import Source
 from ..text.files import decode_source, read_source
+from .config import read_config
 from .sizes import add_sizes
 from .tensors import compared
 
@@ -73,8 +74,12 @@ def add_definition(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     config.add_argument("--config", metavar="JSON", type=Path, help="compare the sizes with this config")
     parser.add_argument("--adopt", action="store_true", help="take the sizes from the config instead of comparing")
     add_sizes(parser)
-    parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16", help="what the model's bf16 means "
-                        "(default: %(default)s)")  # fmt: skip
+    parser.add_argument(
+        "--dtype",
+        choices=["bf16", "f32"],
+        default="bf16",
+        help="working type, which the model's bf16 stands for (default: %(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -91,14 +96,14 @@ def parsed(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespa
 class Answer:
     """What is said of a file; `texts` and `schedules` tell the same, for people and for programs."""
 
-    found: list[Diagnostic] = field(factory=list)
+    diagnostics: list[Diagnostic] = field(factory=list)
     texts: list[str] = field(factory=list)
     schedules: list[dict[str, Any]] = field(factory=list)
 
     @property
     def status(self) -> int:
         """1 with errors, else 0."""
-        return int(any(d.severity == "error" for d in self.found))
+        return int(any(d.severity == "error" for d in self.diagnostics))
 
 
 def check(args: argparse.Namespace) -> int:
@@ -106,17 +111,17 @@ def check(args: argparse.Namespace) -> int:
     source = given(args.file)
     answer = Answer()
     if isinstance(source, list):
-        answer.found += source
+        answer.diagnostics += source
     else:
         examine(source, args, answer)
-    found = told(answer.found)
+    diagnostics = reportable(answer.diagnostics)
     if args.json:
-        said = {"file": args.file, "diagnostics": [as_json(d) for d in found], "schedules": answer.schedules}
-        print(json.dumps(said, indent=2))
+        answered = {"file": args.file, "diagnostics": [as_json(d) for d in diagnostics], "schedules": answer.schedules}
+        print(json.dumps(answered, indent=2))
         return answer.status
-    faults = [d for d in found if d.severity != "note"]
-    print(render_all(found, style_for(sys.stdout)), end="")
-    print("\n\n".join([*answer.texts, *([] if faults else [f"{args.file}: {summary(found)}"])]))
+    faults = [d for d in diagnostics if d.severity != "note"]
+    print(render_all(diagnostics, style_for(sys.stdout)), end="")
+    print("\n\n".join([*answer.texts, *([] if faults else [f"{args.file}: {summary(diagnostics)}"])]))
     return answer.status
 
 
@@ -127,8 +132,8 @@ def given(file: str) -> Source | list[Diagnostic]:
     elif file.endswith(".mks") or Path(file).name != file or Path(file).is_file():
         read = read_source(file)
     else:
-        source, found = finder()(file)
-        return found if source is None else source
+        source, diagnostics = finder()(file)
+        return diagnostics if source is None else source
     return [read] if isinstance(read, Diagnostic) else read
 
 
@@ -140,19 +145,19 @@ def finder() -> Callable[[str], tuple[Source | None, list[Diagnostic]]]:
     from importlib.metadata import entry_points
 
     for point in entry_points(group=FINDERS):
-        found: Callable[[str], tuple[Source | None, list[Diagnostic]]] = point.load()
-        return found
+        find: Callable[[str], tuple[Source | None, list[Diagnostic]]] = point.load()
+        return find
     raise OSError(f"nothing that finds definitions is installed: no entry point in `{FINDERS}`; install mks again")
 
 
 def examine(source: Source, args: argparse.Namespace, answer: Answer) -> None:
     """Resolve a definition, at other sizes if asked for, and report its schedules."""
-    made = resolved(source, args, answer.found)
-    if made is None:
+    resolved_definition = resolved(source, args, answer.diagnostics)
+    if resolved_definition is None:
         return
     from ..program.analysis.check_program import check_program
 
-    definition, instances = made
+    definition, instances = resolved_definition
     for key in definition.own_schedules:
         schedule, instance = definition.schedules.get(key), instances.get(key[0])
         if schedule is None or instance is None:
@@ -165,31 +170,31 @@ def examine(source: Source, args: argparse.Namespace, answer: Answer) -> None:
                 continue
             lowered = _report(schedule, instance, answer, args.compile)
             # A line without effect is one only at the text's own sizes.
-            answer.found.extend(check_program(schedule, instance, lines=not resized, lowered=lowered))
+            answer.diagnostics.extend(check_program(schedule, instance, lines=not resized, lowered=lowered))
     if answer.schedules or answer.status or not (args.schedule or args.target):
         return
     if args.schedule:
-        answer.found.append(none_chosen(definition, args.file, *(x for x in (args.schedule, args.target) if x)))
+        answer.diagnostics.append(none_chosen(definition, args.file, *(x for x in (args.schedule, args.target) if x)))
     else:
         _unsharded(definition, instances, args.target, answer, args.compile)
 
 
-def resolved(source: Source, args: argparse.Namespace, found: list[Diagnostic]) -> (
+def resolved(source: Source, args: argparse.Namespace, diagnostics: list[Diagnostic]) -> (
         tuple[Definition, dict[str, Instance]] | None):  # fmt: skip
     """A definition and its models at the sizes asked for; nothing where the config cannot be read."""
     from ..frontend import check_source
 
     config = read_config(args.config or args.checkpoint / "config.json") if args.config or args.checkpoint else None
     definition = check_source(source)
-    found.extend(definition.diagnostics)
+    diagnostics.extend(definition.diagnostics)
     if isinstance(config, Diagnostic):
-        found.append(config)
+        diagnostics.append(config)
         return None
     instances = dict(definition.instances)
     working = getattr(args, "dtype", "bf16")
     if config is not None or args.size or working != "bf16":
         for name in set(definition.main) & set(instances):
-            _resize(name, instances, config, args, working, found)
+            _resize(name, instances, config, args, working, diagnostics)
     return definition, instances
 
 
@@ -199,21 +204,21 @@ def _resize(
     config: Any,
     args: argparse.Namespace,
     working: str,
-    found: list[Diagnostic],
+    diagnostics: list[Diagnostic],
 ) -> None:
     """Replace an instance by one at the sizes asked for; none where they do not fit."""
     from ..model.check_instance import check_instance
     from ..model.instantiate import instantiate
 
     model = instances.pop(name).model
-    made, wrong = instantiate(model, config=config, overrides=args.size, adopt=args.adopt, working=working,
+    instance, wrong = instantiate(model, config=config, overrides=args.size, adopt=args.adopt, working=working,
                               adopting="--adopt")  # fmt: skip
     sink = Sink(wrong)
-    if made is not None and check_instance(made, sink):
-        instances[name] = made
+    if instance is not None and check_instance(instance, sink):
+        instances[name] = instance
         if args.checkpoint is not None:
-            sink.found.extend(compared(made, args.checkpoint, args.size))
-    found.extend(sink.found)
+            sink.diagnostics.extend(compared(instance, args.checkpoint, args.size))
+    diagnostics.extend(sink.diagnostics)
 
 
 def _inapplicable(schedule: Schedule, why: list[str], answer: Answer) -> None:
@@ -231,10 +236,10 @@ def _report(schedule: Schedule, instance: Instance, answer: Answer, compile_: bo
     if compile_:
         from .compiled import compiled
 
-        measured = compiled(schedule, lowered, answer.found)
-    made = report.report(schedule, instance, Sink(answer.found), measured, lowered)
-    answer.texts.append(report.as_text(made))
-    answer.schedules.append(report.as_json(made))
+        measured = compiled(schedule, lowered, answer.diagnostics)
+    reported = report.report(schedule, instance, Sink(answer.diagnostics), measured, lowered)
+    answer.texts.append(report.as_text(reported))
+    answer.schedules.append(report.as_json(reported))
     return lowered
 
 
@@ -243,7 +248,7 @@ def misfits(schedule: Schedule, instance: Instance) -> list[str]:
     from ..schedule.fits import check_shares
 
     tried = Sink()
-    return [] if check_shares(schedule, instance, tried) else [d.message for d in tried.found]
+    return [] if check_shares(schedule, instance, tried) else [d.message for d in tried.diagnostics]
 
 
 def _unsharded(
@@ -257,20 +262,20 @@ def _unsharded(
     if row is None:
         helps = did_you_mean(target, targets.known())
         notes = targets.notes(target)
-        answer.found.append(Diagnostic("E201", f"unknown target `{target}`", notes=notes, helps=helps))
+        answer.diagnostics.append(Diagnostic("E201", f"unknown target `{target}`", notes=notes, helps=helps))
         return
     contexts = [x.context for x in definition.schedules.values() if x is not None]
     for name in definition.main:
         if name in instances:
-            made = bare(instances[name].model, row, max(contexts, default=4096))
-            _report(made, instances[name], answer, compile_)
+            without = bare(instances[name].model, row, max(contexts, default=4096))
+            _report(without, instances[name], answer, compile_)
 
 
 def none_chosen(definition: Definition, file: str, *asked: str) -> Diagnostic:
     """E008: what was asked for, and what there is."""
-    made = [definition.schedules.get(key) for key in definition.own_schedules]
+    own = [definition.schedules.get(key) for key in definition.own_schedules]
     known = [f"`{x.name}` for {x.target.name}, rows {', '.join(map(str, x.rows))}{_spans(x)}"
-             for x in made if x is not None]  # fmt: skip
+             for x in own if x is not None]  # fmt: skip
     if not known:
         return Diagnostic("E008", f"{file} has no schedule", notes=("`target` and `context` alone are a complete one",))
     notes = (f"schedules: {'; '.join(known)}",)
@@ -280,19 +285,3 @@ def none_chosen(definition: Definition, file: str, *asked: str) -> Diagnostic:
 def _spans(schedule: Schedule) -> str:
     spans = [str(each.tokens) for each in schedule.passes if each.consecutive]
     return f", span {', '.join(spans)}" if spans else ""
-
-
-def read_config(path: Path) -> dict[str, Any] | Diagnostic:
-    """A checkpoint's `config.json`, or why it cannot be read."""
-    source = read_source(path)
-    if isinstance(source, Diagnostic):
-        return source
-    try:
-        found = json.loads(source.text)
-    except json.JSONDecodeError as e:
-        return Diagnostic("E007", f"`{path}` is not JSON: {e.msg}", Label(Span(source, e.pos, e.pos + 1)))
-    except ValueError:
-        return Diagnostic("E007", f"`{path}` holds a number that is too long")
-    except RecursionError:
-        return Diagnostic("E007", f"`{path}` is nested too deep for a config")
-    return found if isinstance(found, dict) else Diagnostic("E007", f"`{path}` is not a JSON object")

@@ -128,8 +128,8 @@ def _little_garbage() -> Iterator[None]:
 def find(word: str) -> Command | None:
     """A command's function; only the module that holds it is imported."""
     if word in BUILT_IN:
-        found: Command = import_module(f".{BUILT_IN[word][0]}", __package__).main
-        return found
+        command: Command = import_module(f".{BUILT_IN[word][0]}", __package__).main
+        return command
     point = others().get(word)
     return None if point is None else point()
 

@@ -14,17 +14,17 @@ from ..schedule.ir import Pass, Schedule
 GROUP = "mks.compilers"
 
 
-def compiled(schedule: Schedule, lowered: Lowered, found: list[Diagnostic]) -> dict[Pass, int | None]:
+def compiled(schedule: Schedule, lowered: Lowered, diagnostics: list[Diagnostic]) -> dict[Pass, int | None]:
     """VMEM in bytes by pass, as compiled; `None` where it does not fit. `found` grows by what stands in the way.
 
     What the bill refuses is not tried.
     """
     measure = compiler()
     if isinstance(measure, Diagnostic):
-        found.append(measure)
+        diagnostics.append(measure)
         return {}
     sizes: dict[Pass, int | None] = {}
-    found += [d for d in lowered.found if d not in found]
+    diagnostics += [d for d in lowered.found if d not in diagnostics]
     for each, program in lowered.programs.items():
         charged = bill(program)
         if charged.total > charged.limit * (1 + BAND):
@@ -34,7 +34,7 @@ def compiled(schedule: Schedule, lowered: Lowered, found: list[Diagnostic]) -> d
             sizes[each] = measure(program).vmem
         except MksError as e:
             sizes[each] = None
-            found += [_too_large(schedule, charged, d) if charged.in_band and d.code == "E503" else d
+            diagnostics += [_too_large(schedule, charged, d) if charged.in_band and d.code == "E503" else d
                       for d in e.diagnostics]  # fmt: skip
     return sizes
 
@@ -49,7 +49,7 @@ def compiler() -> Callable[[Any], Any] | Diagnostic:
     return Diagnostic("E501", "no compiler for kernels is installed", helps=("`pip install 'mks[tpu]'` installs it",))
 
 
-def _too_large(schedule: Schedule, charged: Bill, said: Diagnostic) -> Diagnostic:
+def _too_large(schedule: Schedule, charged: Bill, diagnostic: Diagnostic) -> Diagnostic:
     message = f"`{schedule.name}` does not fit at {charged.of}: compiled, it needs more VMEM than there is"
-    notes = (f"bill: {mib(charged.total)} of {mib(charged.limit)}", *said.notes[:1])
+    notes = (f"bill: {mib(charged.total)} of {mib(charged.limit)}", *diagnostic.notes[:1])
     return Diagnostic("E301", message, Label(schedule.span), notes=notes)

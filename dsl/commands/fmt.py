@@ -49,12 +49,12 @@ def _one(name: str, check: bool, diff: bool) -> int:
     source = decode_source("<stdin>", sys.stdin.buffer.read()) if name == "-" else read_source(name)
     if isinstance(source, Diagnostic):
         return _refused([source])
-    made = format_source(source)
-    if not isinstance(made, str):
-        return _refused(made)
-    same = made == source.text
+    formatted = format_source(source)
+    if not isinstance(formatted, str):
+        return _refused(formatted)
+    same = formatted == source.text
     if diff and not same:
-        before, after = (text.replace("\r\n", "\n").splitlines(keepends=True) for text in (source.text, made))
+        before, after = (text.replace("\r\n", "\n").splitlines(keepends=True) for text in (source.text, formatted))
         lines = unified_diff(before, after, name, f"{name} (formatted)")
         print("".join(line if line.endswith("\n") else line + "\n" for line in lines), end="")
     if check and not same:
@@ -63,21 +63,21 @@ def _one(name: str, check: bool, diff: bool) -> int:
     if check or diff:
         return 0
     if name == "-":
-        sys.stdout.buffer.write(made.encode("utf-8"))
+        sys.stdout.buffer.write(formatted.encode("utf-8"))
     elif not same:
-        return _write(source, made)
+        return _write(source, formatted)
     return 0
 
 
-def _write(source: Source, made: str) -> int:
+def _write(source: Source, formatted: str) -> int:
     try:
-        write_whole(source.name, made)
+        write_whole(source.name, formatted)
     except OSError as e:
         return _refused([Diagnostic("E003", f"`{source.name}` cannot be written: {(e.strerror or str(e)).lower()}")])
     print(f"{source.name} formatted")
     return 0
 
 
-def _refused(found: list[Diagnostic]) -> int:
-    print(render_all(found, style_for(sys.stderr)), end="", file=sys.stderr)
+def _refused(diagnostics: list[Diagnostic]) -> int:
+    print(render_all(diagnostics, style_for(sys.stderr)), end="", file=sys.stderr)
     return 1

@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
     args = make_parser().parse_args(argv)
     path = Path(args.name if args.name.endswith(".mks") else f"{args.name}.mks")
     if not re.search(r"[^\W\d]", path.stem):
-        return _refused(f"`{args.name}` is no name for a definition: it has no letter")
+        return _refused(f"`{args.name}` cannot name a definition: it has no letter")
     name = re.sub(r"\W", "_", path.stem)
     text = TEMPLATE.replace("NAME", f"_{name}" if name[:1].isdigit() else name)
     try:

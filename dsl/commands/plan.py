@@ -61,7 +61,7 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--rows", metavar="N", type=count, help="only for so many sequences at once")
+    which.add_argument("--rows", metavar="N", type=count, help="only for this number of sequences at once")
     which.add_argument("--span", metavar="N", type=count, help="a pass over N tokens of one sequence, one of the "
                        "schedule's spans, instead of decode steps")  # fmt: skip
     parser.add_argument("--time", action="store_true", help="predict how long the step takes")
@@ -73,26 +73,26 @@ def make_parser() -> argparse.ArgumentParser:
 
 def plan(args: argparse.Namespace) -> int:
     """Lower, print, and return the exit status; diagnostics of the text go to the standard error stream."""
-    source, found = given(args.file), []
+    source, diagnostics = given(args.file), []
     programs: list[Program] = []
     if isinstance(source, list):
-        found += source
+        diagnostics += source
     else:
-        made = resolved(source, args, found)
-        if made is not None and not _failed(found):
-            programs = lowered(*made, args, found)
+        definition = resolved(source, args, diagnostics)
+        if definition is not None and not _failed(diagnostics):
+            programs = lowered(*definition, args, diagnostics)
     describe = _timeline(args.position) if args.time else _as_written
     written = [str(path) for path in write(programs, args)]
     quiet = written and not args.time and not args.json
     plans = [] if quiet else [describe(program, args.json) for program in programs]
-    said = ordered(found)
+    reported = ordered(diagnostics)
     if args.json:
-        print(json.dumps({"schedules": plans, "diagnostics": [as_json(d) for d in said]}, indent=2))
+        print(json.dumps({"schedules": plans, "diagnostics": [as_json(d) for d in reported]}, indent=2))
     else:
-        print(render_all(said, style_for(sys.stderr)), end="", file=sys.stderr)
+        print(render_all(reported, style_for(sys.stderr)), end="", file=sys.stderr)
         print("\n\n\n".join(plans), end="\n" * bool(plans))
         print("".join(f"wrote {path}\n" for path in written), end="")
-    return int(_failed(found))
+    return int(_failed(diagnostics))
 
 
 def _as_written(program: Program, data: bool) -> Any:
@@ -119,7 +119,7 @@ def _timeline(position: int | None) -> Callable[[Program, bool], Any]:
 
 
 def lowered(
-    definition: Definition, instances: dict[str, Instance], args: argparse.Namespace, found: list[Diagnostic]
+    definition: Definition, instances: dict[str, Instance], args: argparse.Namespace, diagnostics: list[Diagnostic]
 ) -> list[Program]:
     """A Program for each schedule and number of rows that is asked for; `found` grows by what stands in the way."""
     from ..program.analysis.check_program import idle_lines
@@ -127,28 +127,30 @@ def lowered(
     from ..program.verify.prove import prove_all
 
     programs: list[Program] = []
-    chosen = False
+    matched = False
     for key in definition.own_schedules:
         schedule, instance = definition.schedules.get(key), instances.get(key[0])
         if schedule is None or instance is None or args.schedule not in (None, schedule.name):
             continue
         passes = wanted(schedule, args)
-        chosen = chosen or bool(passes)
+        matched = matched or bool(passes)
         resized = instance.values != definition.instances[key[0]].values
         if resized and (why := misfits(schedule, instance)):
-            found.append(Diagnostic("E213", f"`{schedule.name}` is not applicable at these sizes", notes=tuple(why)))
+            diagnostics.append(
+                Diagnostic("E213", f"`{schedule.name}` is not applicable at these sizes", notes=tuple(why))
+            )
             continue
         try:
-            made = [lower(schedule, instance, each.tokens, consecutive=each.consecutive) for each in passes]
+            each_pass = [lower(schedule, instance, each.tokens, consecutive=each.consecutive) for each in passes]
         except MksError as e:
-            found.extend(e.diagnostics)
+            diagnostics.extend(e.diagnostics)
             continue
-        found.extend(prove_all(made))
-        found.extend(idle_lines(made[0]) if made and not resized else [])
-        programs += made
-    if not chosen and not _failed(found):
+        diagnostics.extend(prove_all(each_pass))
+        diagnostics.extend(idle_lines(each_pass[0]) if each_pass and not resized else [])
+        programs += each_pass
+    if not matched and not _failed(diagnostics):
         asked = (args.schedule, f"rows {args.rows}" if args.rows else None, f"span {args.span}" if args.span else None)
-        found.append(none_chosen(definition, args.file, *(x for x in asked if x)))
+        diagnostics.append(none_chosen(definition, args.file, *(x for x in asked if x)))
     return programs
 
 
@@ -159,5 +161,5 @@ def wanted(schedule: Schedule, args: argparse.Namespace) -> list[Pass]:
     return [each for each in schedule.passes if not each.consecutive and args.rows in (None, each.tokens)]
 
 
-def _failed(found: list[Diagnostic]) -> bool:
-    return any(d.severity == "error" for d in found)
+def _failed(diagnostics: list[Diagnostic]) -> bool:
+    return any(d.severity == "error" for d in diagnostics)

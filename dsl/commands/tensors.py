@@ -15,7 +15,7 @@ def compared(instance: Instance, folder: Path, overridden: Collection[str]) -> l
     """What another package that reads checkpoints says of a model at its sizes; `overridden` were given by hand."""
     from importlib.metadata import entry_points
 
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     for point in entry_points(group=GROUP):
-        found += point.load()(instance, folder, overridden)
-    return found
+        diagnostics += point.load()(instance, folder, overridden)
+    return diagnostics

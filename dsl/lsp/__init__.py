@@ -2,6 +2,6 @@
 
 In: an editor's messages. Out: diagnostics, hovers, completions, outlines.
 
-Order of imports: `figures`, `names`, `outline`, `positions`, `scheduled`, `places`, `analysis`, `complete`,
+Order of imports: `figures`, `names`, `outline`, `positions`, `scheduled`, `mentions`, `analysis`, `complete`,
 `convert`, `files`, `hover`, `server`.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-from ..diagnostics import Diagnostic, Sink, told
+from ..diagnostics import Diagnostic, Sink, reportable
 from ..frontend import Definition, Reader, check_source
 from ..model.instance import Instance
 from ..program import ir as p
@@ -16,7 +16,7 @@ from ..records import frozen
 from ..schedule.ir import Schedule
 from ..source import Source
 from ..text.files import read_source
-from .places import Places, find_places
+from .mentions import MentionIndex, index_mentions
 
 
 @frozen(slots=False, eq=False)
@@ -39,23 +39,23 @@ class Analysis:
         return known is not None and bool(known.instances)
 
     @cached_property
-    def places(self) -> Places:
+    def index(self) -> MentionIndex:
         """Its names, and those of the files that it uses."""
-        return find_places(self.definition.files)
+        return index_mentions(self.definition.files)
 
     @cached_property
     def made(self) -> dict[tuple[str, str], tuple[Schedule, Instance]]:
         """The file's own schedules that have no errors."""
-        found = {}
+        lowered = {}
         for key in self.definition.own_schedules:
             schedule, instance = self.definition.schedules.get(key), self.definition.instances.get(key[0])
             if schedule is not None and instance is not None:
-                found[key] = (schedule, instance)
-        return found
+                lowered[key] = (schedule, instance)
+        return lowered
 
     @cached_property
     def _lowered(self) -> dict[tuple[str, str], Lowered]:
-        return {key: lower_all(*made) for key, made in self.made.items()}
+        return {key: lower_all(*programs) for key, programs in self.made.items()}
 
     @cached_property
     def _reported(self) -> tuple[dict[tuple[str, str], ScheduleReport], tuple[Diagnostic, ...]]:
@@ -63,8 +63,8 @@ class Analysis:
         for key, (schedule, instance) in self.made.items():
             lowered = self._lowered[key]
             reports[key] = report(schedule, instance, sink, lowered=lowered)
-            sink.found.extend(check_program(schedule, instance, lines=True, lowered=lowered))
-        return reports, tuple(sink.found)
+            sink.diagnostics.extend(check_program(schedule, instance, lines=True, lowered=lowered))
+        return reports, tuple(sink.diagnostics)
 
     @property
     def reports(self) -> dict[tuple[str, str], ScheduleReport]:
@@ -74,7 +74,7 @@ class Analysis:
     @cached_property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """All that `mks check` finds, with what lowering does."""
-        return told([*self.definition.diagnostics, *self._reported[1]])
+        return reportable([*self.definition.diagnostics, *self._reported[1]])
 
     @cached_property
     def programs(self) -> dict[tuple[str, str], p.Program]:

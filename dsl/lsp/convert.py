@@ -83,8 +83,8 @@ def _message(given: Diagnostic) -> str:
 
 def _page(code: str) -> str | None:
     """A link to the code's explanation, on its line."""
-    found = explained(code)
-    return None if found is None else f"{from_fs_path(str(found[0]))}#L{found[1]}"
+    page = explained(code)
+    return None if page is None else f"{from_fs_path(str(page[0]))}#L{page[1]}"
 
 
 def symbols(given: Iterable[Symbol], unit: str) -> list[lsp.DocumentSymbol]:

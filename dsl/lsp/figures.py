@@ -32,16 +32,16 @@ def took(size: float, schedule: Schedule) -> str:
 def line_figures(item: s.ScheduleItem | s.StreamLine, stream: str, shares: Shares, program: p.Program | None,
                  report: ScheduleReport | None) -> list[str]:  # fmt: skip
     """What is known of a schedule's line, a sentence each; `stream` is the block that a stream's line stands in."""
-    found = list(_said(item, stream, shares, program))
+    figures = list(_said(item, stream, shares, program))
     if report is not None:
-        found += _bill(item.span, report)
+        figures += _bill(item.span, report)
         if isinstance(item, s.Setting) and item.keyword in ("rows", "span"):
             for counts, charged in report.passes:
                 if counts.of.consecutive != (item.keyword == "span"):
                     continue
                 read = took(counts.read_bytes, shares.schedule)
-                found.append(f"{counts.of}: reads {read}; VMEM {mib(charged.total)} of {mib(charged.limit)}")
-    return list(dict.fromkeys(found))
+                figures.append(f"{counts.of}: reads {read}; VMEM {mib(charged.total)} of {mib(charged.limit)}")
+    return list(dict.fromkeys(figures))
 
 
 def _bill(span: Span, report: ScheduleReport) -> Iterator[str]:
@@ -96,9 +96,9 @@ def _said(item: s.ScheduleItem | s.StreamLine, stream: str, shares: Shares, prog
                     yield f"{key} as {shares.codec(weights[key])}: {number(size)} bytes a core and layer"
 
 
-def weight_name(name: s.Name, weights: dict[str, m.Weight], place: str = "") -> str | None:
+def weight_name(name: s.Name, weights: dict[str, m.Weight], scope: str = "") -> str | None:
     """A weight as a schedule names it: `attention.wq`; of a step, `step.out`."""
-    for key in (f"{place}.{name.text}", name.text, name.text.partition(".")[2]):
+    for key in (f"{scope}.{name.text}", name.text, name.text.partition(".")[2]):
         if key in weights:
             return key
     return None
@@ -126,20 +126,20 @@ def _tape(ring: str, program: p.Program | None) -> Iterator[str]:
 
 
 def _products(item: s.StreamLine, stream: str, shares: Shares, program: p.Program | None) -> Iterator[str]:
-    place = item.part.text
-    layers = len(shares.instance.part_layers.get(place, ())) or 1
+    scope = item.part.text
+    layers = len(shares.instance.part_layers.get(scope, ())) or 1
     if program is not None:
-        made = [x for x in program.products.values() if (x.ring, x.place) == (p.StreamRef(stream), place)]
-        size = sum(x.tiling.rows for x in made) * ROW_BYTES
-        if not made:
+        products = [x for x in program.products.values() if (x.ring, x.place) == (p.StreamRef(stream), scope)]
+        size = sum(x.tiling.rows for x in products) * ROW_BYTES
+        if not products:
             return
-        for x in made if len(made) > 1 else ():
+        for x in products if len(products) > 1 else ():
             yield f"{x.name}: {took(x.tiling.rows * ROW_BYTES, shares.schedule)}"
     else:
         weights = shares.schedule.model.weights
-        keys = (weight_name(w, weights, place) for group in item.groups for w in group.weights)
+        keys = (weight_name(w, weights, scope) for group in item.groups for w in group.weights)
         size = sum(shares.weight_bytes(weights[key]) for key in keys if key is not None)
-    each = "a layer" if place in shares.instance.part_layers else "a step"
+    each = "a layer" if scope in shares.instance.part_layers else "a step"
     yield f"{each} reads {took(size, shares.schedule)}" + (
         f"; all {layers} layers {took(size * layers, shares.schedule)}" if layers > 1 else "")  # fmt: skip
 
@@ -159,14 +159,14 @@ def _arrays(what: s.Name, shares: Shares, program: p.Program | None) -> Iterator
     kind = what.parts[-1]
     if program is None:
         return
-    held = [a for a in program.arrays.values() if a.kind == kind]
+    arrays = [a for a in program.arrays.values() if a.kind == kind]
     if kind == "vectors":
-        size = sum(array_bytes(a) for a in held)
+        size = sum(array_bytes(a) for a in arrays)
         yield f"vectors of a step: {took(size, shares.schedule)}"
     elif kind in ("state", "cache"):
         states = shares.schedule.model.states
         part = what.parts[0]
-        mine = [a for a in held if part in (a.part, _part_of(a.name, states))]
+        mine = [a for a in arrays if part in (a.part, _part_of(a.name, states))]
         layers = len(shares.instance.part_layers.get(part, ())) or 1
         size = sum(array_bytes(a) for a in mine) // layers
         if mine:

@@ -44,14 +44,14 @@ class Files:
             text = self.server.workspace.get_text_document(uri).source
         except (OSError, UnicodeError):  # neither open nor on disk
             text = ""
-        found = self.known.get(uri)
-        if found is None or found.source.text != text:
-            if found is not None and found.complete:
-                self.good[uri] = found
+        analysis = self.known.get(uri)
+        if analysis is None or analysis.source.text != text:
+            if analysis is not None and analysis.complete:
+                self.good[uri] = analysis
             path = to_fs_path(uri)
             folder = Path.cwd() if path is None else Path(path).parent
-            found = self.known[uri] = Analysis(Source(path or uri, text), folder, self.read)
-        return found
+            analysis = self.known[uri] = Analysis(Source(path or uri, text), folder, self.read)
+        return analysis
 
     def read(self, path: Path) -> Source | Diagnostic:
         """A file that another one uses: as it is being edited, or else as it lies on disk."""
@@ -80,15 +80,15 @@ class Files:
         await asyncio.sleep(PAUSE)
         analysis = self.of(uri)
         try:
-            found = await asyncio.to_thread(lambda: analysis.diagnostics)
+            diagnostics = await asyncio.to_thread(lambda: analysis.diagnostics)
         except Exception as e:  # our fault, which must not end the editor's session
             log.exception("checking %s", uri)
-            found = (Diagnostic("E900", f"this is a bug in mks: {type(e).__name__}: {e}"),)
+            diagnostics = (Diagnostic("E900", f"this is a bug in mks: {type(e).__name__}: {e}"),)
         if self.known.get(uri) is not analysis:
             return  # closed, or changed meanwhile
-        made = [convert.diagnostic(d, analysis.source, _use(analysis, d), self.unit) for d in found]
+        converted = [convert.diagnostic(d, analysis.source, _use(analysis, d), self.unit) for d in diagnostics]
         number = self.server.workspace.get_text_document(uri).version
-        self.server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, made, number))
+        self.server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, converted, number))
 
     def closed(self, uri: str) -> None:
         """Forget a file, and what is wrong with it."""

@@ -37,13 +37,13 @@ def hover(given: Analysis, offset: int, before: Analysis | None = None) -> tuple
 
     While a model has errors, its figures are those of `before`, an earlier version that had none.
     """
-    mention = given.places.at(given.source, offset)
+    mention = given.index.at(given.source, offset)
     line = _line(given, offset)
     if mention is not None and mention.key.kind not in ("axis", "stream"):
         key = mention.key
-        code, said = _name(given, _figured(given, before, key.name if key.kind == "model" else key.model), mention)
+        code, lines = _name(given, _figured(given, before, key.name if key.kind == "model" else key.model), mention)
         more = _costs(_figured(given, before, line[0].model.text), *line) if line is not None else []
-        return _markdown(code, said, more), mention.span
+        return _markdown(code, lines, more), mention.span
     if line is not None:
         schedule, stream, item = line
         code = item.span.text.partition("\n")[0].partition("#")[0].rstrip(" {")
@@ -61,8 +61,8 @@ def _figured(given: Analysis, before: Analysis | None, model: str) -> Analysis:
     return before if lacks else given
 
 
-def _markdown(code: str, said: list[str], more: list[str]) -> str:
-    sections = [said, more] if more else [said]
+def _markdown(code: str, lines: list[str], more: list[str]) -> str:
+    sections = [lines, more] if more else [lines]
     texts = ["\n".join(f"- {each}" for each in section) for section in sections if section]
     return "\n\n".join([f"```mks\n{code}\n```", *dict.fromkeys(texts)])
 
@@ -105,8 +105,8 @@ def _name(given: Analysis, figured: Analysis, mention: Mention) -> tuple[str, li
     """The thing as it would be declared, and what is known of it."""
     key = mention.key
     model, instance = figured.definition.models.get(key.model), figured.definition.instances.get(key.model)
-    shares = [Shares(*made) for (name, _), made in figured.made.items() if name == key.model]
-    declared = given.places.declarations(mention)
+    shares = [Shares(*by_name) for (name, _), by_name in figured.made.items() if name == key.model]
+    declared = given.index.declarations(mention)
     text = _text(declared[0].span) if declared else ""
     last = key.name.rpartition(".")[2]
     match key.kind:
@@ -188,12 +188,12 @@ def _weight(weight: m.Weight, instance: Instance | None, shares: list[Shares]) -
     yield f"= {weight.codec}{list(shape)}: {number(size)} bytes{whole}"
     for each in shares:
         mine, own = each.weight_shape(weight), each.weight_bytes(weight)
-        chosen = any(weight.name in names for names in each.facts.experts.values())
+        routed = any(weight.name in names for names in each.facts.experts.values())
         looked_up = any(isinstance(n, m.Call) and n.op == "index" and isinstance(n.args[0], m.WeightRef)
                         and n.args[0].name == weight.name for body in each.facts.bodies.values() for statement in body
                         for n in walk(statement.value))  # fmt: skip
         held = f"{_at(each)}: {list(mine)}, "
-        if chosen:
+        if routed:
             yield f"{held}{number(own)} bytes a layer; one expert {took(own // mine[0], each.schedule)}"
         elif looked_up:
             yield f"{held}{number(own)} bytes; one row {took(own // mine[0], each.schedule)}"
@@ -207,12 +207,12 @@ def _of_value(mention: Mention, model: m.Model | None, instance: Instance | None
     type_ = None if model is None else _type(name, mention.owner, model)
     if type_ is None:
         return name, []
-    found = _numbers(type_, instance)
+    numbers = _numbers(type_, instance)
     if type_.shape and type_.dtype != "routes":
         cut = {tuple(x.shape(type_.shape)): x for x in shares}
         whole = instance.shape(type_.shape) if instance is not None else ()
-        found += [f"{_at(x)}: {list(shape)}" for shape, x in cut.items() if shape != whole]
-    return f"{name} : {type_}", found
+        numbers += [f"{_at(x)}: {list(shape)}" for shape, x in cut.items() if shape != whole]
+    return f"{name} : {type_}", numbers
 
 
 def _type(name: str, owner: str, model: m.Model) -> m.Type | None:
@@ -244,9 +244,9 @@ def _part(name: str, instance: Instance | None, shares: list[Shares]) -> Iterato
     size = sum(stored_bytes(w.codec, instance.shape(w.shape)) for w in weights)
     yield f"weights: {number(size)} bytes a layer"
     for each in shares:
-        chosen = {w for names in each.facts.experts.values() for w in names}
-        own = sum(each.weight_bytes(w) for w in weights if w.name not in chosen)
-        rest = " without the experts" if any(w.name in chosen for w in weights) else ""
+        routed = {w for names in each.facts.experts.values() for w in names}
+        own = sum(each.weight_bytes(w) for w in weights if w.name not in routed)
+        rest = " without the experts" if any(w.name in routed for w in weights) else ""
         yield f"{_at(each)}, a layer{rest}: {took(own, each.schedule)}"
 
 

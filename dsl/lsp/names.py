@@ -84,31 +84,31 @@ class ModelNames:
         functions = frozenset(name for name, kind in top.items() if kind == "function")
         return ModelNames(model.name.text, top, stored, functions, frozenset(parts), frozenset(steps), own, carried)
 
-    def look_up(self, name: str, place: str) -> Key | None:
+    def look_up(self, name: str, scope: str) -> Key | None:
         """What a name means in a part or step (`""`: outside of both)."""
-        if name in self.carried.get(place, ()):
+        if name in self.carried.get(scope, ()):
             return Key(self.model, "value", name)
-        if name in self.own.get(place, ()):
-            return Key(self.model, "value", f"{place}.{name}")
+        if name in self.own.get(scope, ()):
+            return Key(self.model, "value", f"{scope}.{name}")
         if name in self.top:
             return Key(self.model, self.top[name], name)
         if name in RESERVED:
             return Key("", "input", name)
-        for qualified in (f"{place}.{name}", name):
+        for qualified in (f"{scope}.{name}", name):
             if qualified in self.stored:
                 return Key(self.model, self.stored[qualified], qualified)
         return Key(self.model, "part", name) if name in self.parts else None
 
-    def seen_from(self, place: str) -> dict[str, str]:
+    def seen_from(self, scope: str) -> dict[str, str]:
         """Weights and states by the names that a part or step has for them, with their kinds."""
-        inside = f"{place}."
+        inside = f"{scope}."
         return {name.removeprefix(inside): kind for name, kind in self.stored.items()
                 if "." not in name or name.startswith(inside)}  # fmt: skip
 
-    def of_place(self, place: str, name: str) -> Key | None:
-        """What a schedule means by `place.name`."""
-        found = self.look_up(name, place)
-        return found if found is not None and found.kind in ("value", "weight", "state", "cache", "buffer") else None
+    def scheduled(self, scope: str, name: str) -> Key | None:
+        """What a schedule means by `scope.name`."""
+        key = self.look_up(name, scope)
+        return key if key is not None and key.kind in ("value", "weight", "state", "cache", "buffer") else None
 
 
 def _store(items: Iterable[object], prefix: str, stored: dict[str, str]) -> None:

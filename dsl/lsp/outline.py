@@ -20,19 +20,19 @@ class Symbol:
 
 def outline(file: s.File) -> list[Symbol]:
     """Models with their parts, sizes, weights and states; schedules with their streams."""
-    found = []
+    symbols = []
     for item in file.items:
         match item:
             case s.Model():
                 inside = tuple(symbol for each in item.items for symbol in _of_model(each))
-                found.append(Symbol("model", item.name.text, item.span, item.name.span, inside))
+                symbols.append(Symbol("model", item.name.text, item.span, item.name.span, inside))
             case s.Schedule():
                 streams = tuple(_named("stream", x.name, x.span) for x in item.items if isinstance(x, s.Stream))
                 name = f"{item.name.text} for {item.model.text}"
-                found.append(Symbol("schedule", name, item.span, item.name.span, streams))
+                symbols.append(Symbol("schedule", name, item.span, item.name.span, streams))
             case s.Speculate():
-                found.append(_named("speculate", item.name, item.span))
-    return found
+                symbols.append(_named("speculate", item.name, item.span))
+    return symbols
 
 
 def _of_model(item: object) -> list[Symbol]:

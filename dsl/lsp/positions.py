@@ -52,5 +52,5 @@ def width(text: str, unit: str) -> int:
 @lru_cache(maxsize=32)
 def lines(text: str, unit: str) -> Lines:
     """The lines of a text."""
-    found = [match.span() for match in _END.finditer(text)]
-    return Lines(text, unit, (0, *(end for _, end in found)), (*(start for start, _ in found), len(text)))
+    ends = [match.span() for match in _END.finditer(text)]
+    return Lines(text, unit, (0, *(end for _, end in ends)), (*(start for start, _ in ends), len(text)))

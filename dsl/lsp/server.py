@@ -51,10 +51,10 @@ def make_server() -> LanguageServer:
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)
     def _hover(given: lsp.HoverParams) -> lsp.Hover | None:
         analysis, offset = files.at(given.text_document.uri, given.position)
-        found = _safely(lambda: hover(analysis, offset, files.good.get(given.text_document.uri)), None)
-        if found is None:
+        answer = _safely(lambda: hover(analysis, offset, files.good.get(given.text_document.uri)), None)
+        if answer is None:
             return None
-        text, span = found
+        text, span = answer
         return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text), convert.range_of(span, files.unit))
 
     @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
@@ -80,29 +80,29 @@ def make_server() -> LanguageServer:
     @server.feature(lsp.TEXT_DOCUMENT_FORMATTING)
     def _formatting(given: lsp.DocumentFormattingParams) -> list[lsp.TextEdit] | None:
         source = files.of(given.text_document.uri).source
-        made = format_source(source) if len(source.text) <= LARGEST else []
-        if not isinstance(made, str):
+        edits = format_source(source) if len(source.text) <= LARGEST else []
+        if not isinstance(edits, str):
             server.window_log_message(lsp.LogMessageParams(lsp.MessageType.Warning, _REFUSED))
             return None
         whole = convert.range_of(Span(source, 0, len(source.text)), files.unit)
-        return [] if made == source.text else [lsp.TextEdit(whole, made)]
+        return [] if edits == source.text else [lsp.TextEdit(whole, edits)]
 
     return server
 
 
 def _defined(analysis: Analysis, offset: int, files: Files) -> list[lsp.Location]:
-    mention = analysis.places.at(analysis.source, offset)
+    mention = analysis.index.at(analysis.source, offset)
     if mention is None:
         return []
     if mention.key.kind == "file":
         return _file(analysis, mention, files)
-    return [convert.location(each.span, files.unit) for each in analysis.places.declarations(mention)]
+    return [convert.location(each.span, files.unit) for each in analysis.index.declarations(mention)]
 
 
 def _referred(analysis: Analysis, offset: int, declaring: bool, files: Files) -> list[lsp.Location]:
-    mention = analysis.places.at(analysis.source, offset)
-    found = analysis.places.references(mention) if mention is not None else ()
-    return [convert.location(each.span, files.unit) for each in found if declaring or not each.declares]
+    mention = analysis.index.at(analysis.source, offset)
+    references = analysis.index.references(mention) if mention is not None else ()
+    return [convert.location(each.span, files.unit) for each in references if declaring or not each.declares]
 
 
 def _file(analysis: Analysis, mention: Mention, files: Files) -> list[lsp.Location]:

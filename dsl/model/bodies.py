@@ -47,9 +47,9 @@ def part(declared: s.Part, scope: Scope) -> m.Part:
             except Stop:
                 continue
         elif isinstance(statement, s.Assign):
-            found = _guarded(statement, scope, carried, assigned)
-            if found is not None:
-                body.append(found)
+            unguarded = _guarded(statement, scope, carried, assigned)
+            if unguarded is not None:
+                body.append(unguarded)
         else:
             scope.report("E115", "a part holds assignments and loops over `row`", statement.span,
                          helps=("parts are run by a `step`",))  # fmt: skip
@@ -117,11 +117,11 @@ def _check_name(target: s.Name, type_: Type, scope: Scope, carried: dict[str, Ty
                            others=(Label(assigned[text], "first here"),),
                            notes=("only names that a step sets before its loop may be assigned again",))  # fmt: skip
     if text in RESERVED:
-        raise scope.report("E102", f"`{text}` has a meaning of its own and cannot be assigned", target.span)
+        raise scope.report("E102", f"`{text}` is a reserved name and cannot be assigned", target.span)
     for key in (f"{scope.part}.{text}", text):
-        if key in world.places and key not in world.functions:
+        if key in world.declared_at and key not in world.functions:
             raise scope.report("E102", f"`{text}` is declared already", target.span,
-                               others=(Label(world.places[key], "here"),))  # fmt: skip
+                               others=(Label(world.declared_at[key], "here"),))  # fmt: skip
 
 
 def _write(statement: s.Assign, value: Node, guard: m.Static | None, scope: Scope) -> m.Write:
@@ -131,7 +131,7 @@ def _write(statement: s.Assign, value: Node, guard: m.Static | None, scope: Scop
         raise scope.report("E109", "a cache or buffer is written alone", statement.span)
     base = node(target.base, scope)
     if not isinstance(base, m.StateRef):
-        raise scope.report("E116", f"`{target.base.span.text}` is no cache or buffer", target.base.span)
+        raise scope.report("E116", f"`{target.base.span.text}` is not a cache or buffer", target.base.span)
     state = scope.world.states[base.name]
     if state.kind == "state":
         raise scope.report("E116", f"`{base.name}` is a state: the op that it is passed to writes it", target.span)
@@ -203,9 +203,9 @@ def step(declared: s.Step, scope: Scope, parts: dict[str, s.Part]) -> (
             elif isinstance(statement, s.Run):
                 raise scope.report("E115", "a part runs inside `for layer in …`", statement.span)
             else:
-                found = _guarded(statement, scope, carried, assigned)
-                if found is not None:
-                    body.append(found)
+                unguarded = _guarded(statement, scope, carried, assigned)
+                if unguarded is not None:
+                    body.append(unguarded)
         except Stop:
             continue
     name = "" if declared.name is None else declared.name.text
@@ -266,9 +266,9 @@ def _rows(loop: s.For, scope: Scope, assigned: dict[str, Span]) -> m.Loop:
         if not isinstance(statement, s.Assign):
             scope.report("E115", "a loop over rows holds assignments only", statement.span)
             continue
-        found = _guarded(statement, scope, carried, assigned)
-        if found is not None:
-            body.append(found)
+        unguarded = _guarded(statement, scope, carried, assigned)
+        if unguarded is not None:
+            body.append(unguarded)
     return m.Loop("row", start, stop, tuple(body), loop.span)
 
 

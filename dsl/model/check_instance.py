@@ -26,7 +26,7 @@ LONGEST = 1 << 40
 
 def check_instance(instance: Instance, sink: Sink) -> bool:
     """Report what fails at these sizes; whether nothing did."""
-    before = len(sink.found)
+    before = len(sink.diagnostics)
     try:
         for loop in instance.layer_loop.values():
             if not _countable(instance, loop, sink):
@@ -38,7 +38,7 @@ def check_instance(instance: Instance, sink: Sink) -> bool:
         _heads(instance, sink)
     except StaticError as e:
         sink.report("E111", e.message, e.span)
-    return len(sink.found) == before
+    return len(sink.diagnostics) == before
 
 
 def _lengths(instance: Instance, sink: Sink) -> bool:
@@ -75,7 +75,7 @@ def _kept(instance: Instance, state: m.State, layer: int | None) -> float:
 
 def _caches(instance: Instance, sink: Sink) -> bool:
     """Every `cache last N` keeps a positive whole number of positions, or `all`."""
-    before = len(sink.found)
+    before = len(sink.diagnostics)
     for last, state in {s.last: s for s in reversed(instance.model.states.values()) if s.last is not None}.items():
         for layer in instance.owner_layers(state.part) or (None,):
             value = instance.value(last, layer)
@@ -83,7 +83,7 @@ def _caches(instance: Instance, sink: Sink) -> bool:
                 sink.report("E113", f"a cache keeps a positive whole number of positions; here it is {value}",
                             last.span, others=(Label(state.span, f"`{state.name}`"),))  # fmt: skip
                 break
-    return len(sink.found) == before
+    return len(sink.diagnostics) == before
 
 
 def _countable(instance: Instance, loop: m.Loop, sink: Sink) -> bool:
@@ -122,7 +122,7 @@ class _Pass:
     instance: Instance
     sink: Sink
     written: dict[str, set[int]] = field(factory=dict)
-    told: set[int] = field(factory=set)
+    reported: set[int] = field(factory=set)
     nodes: dict[int, list[tuple[Node, Choices]]] = field(factory=dict)
     checked: set[int] = field(factory=set)
 
@@ -211,12 +211,12 @@ class _Pass:
     def _windows(self, call: m.Call, layer: int | None) -> None:
         """Caches that one op reads keep the same positions."""
         states = [self.instance.model.states[a.name] for a in call.args if isinstance(a, m.StateRef)]
-        kept = [(state, _kept(self.instance, state, layer)) for state in states if state.kind == "cache"]
-        for state, last in kept[1:]:
-            if last != kept[0][1]:
-                words = (f"`{s.name}` keeps {'all positions' if n == math.inf else f'{n:g} positions'}"
-                         for s, n in (kept[0], (state, last)))  # fmt: skip
-                self._tell(call.span, ", ".join(words), layer, state.span, code="E116")
+        windows = [(state, _kept(self.instance, state, layer)) for state in states if state.kind == "cache"]
+        for state, last in windows[1:]:
+            if last != windows[0][1]:
+                lengths = (f"`{s.name}` keeps {'all positions' if n == math.inf else f'{n:g} positions'}"
+                         for s, n in (windows[0], (state, last)))  # fmt: skip
+                self._tell(call.span, ", ".join(lengths), layer, state.span, code="E116")
 
     def _kind(self, ref: m.StateRef) -> str:
         return self.instance.model.states[ref.name].kind
@@ -232,8 +232,8 @@ class _Pass:
 
     def _tell(self, span: Span, message: str, layer: int | None, declared: Span | None = None,
               code: str = "E125") -> None:  # fmt: skip
-        if id(span) not in self.told:
-            self.told.add(id(span))
+        if id(span) not in self.reported:
+            self.reported.add(id(span))
             where = () if layer is None else (f"first in layer {layer}",)
             others = () if declared is None else (Label(declared, "declared here"),)
             self.sink.report(code, message, span, others=others, notes=where)
@@ -241,15 +241,15 @@ class _Pass:
 
 def shared_heads(facts: Facts) -> list[tuple[m.Call, int, int]]:
     """Ops that share heads: the operand with many, the one with few."""
-    found = []
+    groups = []
     for body in facts.bodies.values():
         for statement in body:
             for node in walk(statement.value):
                 if isinstance(node, m.Call) and node.op in ("attend", "attend_block"):
-                    found.append((node, 0, 1 if node.op == "attend" else 3))
+                    groups.append((node, 0, 1 if node.op == "attend" else 3))
                 elif isinstance(node, m.Call) and node.op == "delta_rule":
-                    found.append((node, 2, 1))
-    return found
+                    groups.append((node, 2, 1))
+    return groups
 
 
 def _heads(instance: Instance, sink: Sink) -> None:

@@ -63,22 +63,22 @@ def check_values(world: World) -> None:
 
 def ignores(model: s.Model, world: World) -> tuple[m.Ignore, ...]:
     """The patterns of all `ignore` lines, whose `{words}` are sizes or constants."""
-    found = [m.Ignore(text.value, text.span) for item in model.items if isinstance(item, s.Ignore)
+    patterns = [m.Ignore(text.value, text.span) for item in model.items if isinstance(item, s.Ignore)
              for text in item.patterns]  # fmt: skip
-    for ignore in found:
+    for ignore in patterns:
         for word in re.findall(r"\{([^{}]*)\}", ignore.pattern):
             if word not in world.sizes and word not in world.damaged:
-                world.sink.report("E121", f"`{{{word}}}` stands for nothing here", ignore.span,
-                                  notes=("a size's or constant's value can stand here, and `*` for any text",),
+                world.sink.report("E121", f"`{{{word}}}` is not a known placeholder", ignore.span,
+                                  notes=("a placeholder is the name of a size or constant; `*` matches any text",),
                                   helps=did_you_mean(word, world.sizes))  # fmt: skip
-    return tuple(found)
+    return tuple(patterns)
 
 
 def _shape(axes: tuple[s.Expr, ...], scope: Scope) -> Shape:
     shape = []
     for axis in axes:
-        found = static(axis, scope, "an axis")
-        if found.depends:
+        length = static(axis, scope, "an axis")
+        if length.depends:
             raise scope.report("E110", "an axis cannot depend on the layer", axis.span)
         shape.append(polynomial(axis))
     return tuple(shape)
@@ -111,19 +111,21 @@ def weights(block: s.Weights, scope: Scope) -> None:
             scope.world.damaged |= {n.text for n in declared.names}
             continue
         for name in fresh:
-            places = tuple(_place(p, prefix, name, shape, scope) for p in declared.places)
+            tensors = tuple(_tensor(p, prefix, name, shape, scope) for p in declared.tensors)
             qualified = _qualified(name, scope)
-            kept = tuple(p for p in places if p is not None)
-            scope.world.weights[qualified] = m.Weight(qualified, scope.part, kind, shape, kept, name.span)
+            valid = tuple(p for p in tensors if p is not None)
+            scope.world.weights[qualified] = m.Weight(qualified, scope.part, kind, shape, valid, name.span)
 
 
 def _qualified(name: s.Name, scope: Scope) -> str:
     return name.text if scope.part is None else f"{scope.part}.{name.text}"
 
 
-def _place(place: s.Place, prefix: str, name: s.Name, shape: Shape, scope: Scope) -> m.Place | m.Alias | None:
-    if isinstance(place.target, s.Name):
-        return m.Alias(place.target.text, place.span)
+def _tensor(
+    declared: s.CheckpointTensor, prefix: str, name: s.Name, shape: Shape, scope: Scope
+) -> m.CheckpointTensor | m.Alias | None:
+    if isinstance(declared.target, s.Name):
+        return m.Alias(declared.target.text, declared.span)
     axes = {str(axis) for axis in shape}
 
     def full(text: s.String | None) -> str | None:
@@ -135,7 +137,7 @@ def _place(place: s.Place, prefix: str, name: s.Name, shape: Shape, scope: Scope
                 continue
             if word not in axes:
                 known = sorted(axes | {"name"} | ({"layer"} if scope.part else set()))
-                scope.report("E121", f"`{{{word}}}` stands for nothing here", text.span,
+                scope.report("E121", f"`{{{word}}}` is not a known placeholder", text.span,
                              notes=(f"known: {', '.join(f'{{{k}}}' for k in known)}",),
                              helps=did_you_mean(word, known))  # fmt: skip
         if scope.part is not None and "{layer}" not in filled:
@@ -144,34 +146,40 @@ def _place(place: s.Place, prefix: str, name: s.Name, shape: Shape, scope: Scope
         return filled
 
     rows = None
-    if place.rows is not None:
+    if declared.rows is not None:
         try:
-            rows = static(place.rows, scope, "the first row")
+            rows = static(declared.rows, scope, "the first row")
         except Stop:
             return None
-    tensor = full(place.target)
+    tensor = full(declared.target)
     assert tensor is not None
-    return m.Place(tensor, rows, full(place.scale), full(place.global_scale), place.rounded, place.span)
+    return m.CheckpointTensor(
+        tensor, rows, full(declared.scale), full(declared.global_scale), declared.rounded, declared.span
+    )
 
 
 def check_aliases(world: World) -> None:
     """A weight used in place of another exists and has its shape."""
     for weight in world.weights.values():
-        for place in weight.places:
-            if not isinstance(place, m.Alias):
+        for alias in weight.tensors:
+            if not isinstance(alias, m.Alias):
                 continue
-            other = world.weights.get(place.weight)
+            other = world.weights.get(alias.weight)
             if other is None:
-                if place.weight not in world.damaged:
-                    world.sink.report("E101", f"unknown weight `{place.weight}`", place.span,
-                                      helps=did_you_mean(place.weight, world.weights))  # fmt: skip
+                if alias.weight not in world.damaged:
+                    world.sink.report("E101", f"unknown weight `{alias.weight}`", alias.span,
+                                      helps=did_you_mean(alias.weight, world.weights))  # fmt: skip
             elif other.shape != weight.shape or other.codec != weight.codec:
                 parties = tuple(Label(w.span, f"{w.codec}{show(w.shape)}") for w in (other, weight))
-                world.sink.report("E107", f"`{other.name}` cannot stand for `{weight.name}`", place.span,
-                                  others=parties)  # fmt: skip
-        if weight.places and not _has_tensor(weight, world, set()):
-            world.sink.report("E121", f"`{weight.name}` stands for itself and has no tensor", weight.span)
-        if not weight.places:
+                world.sink.report(
+                    "E107",
+                    f"`{other.name}` cannot replace `{weight.name}`: their types differ",
+                    alias.span,
+                    others=parties,
+                )
+        if weight.tensors and not _has_tensor(weight, world, set()):
+            world.sink.report("E121", f"`{weight.name}` is an alias of itself and has no tensor", weight.span)
+        if not weight.tensors:
             world.sink.report("E121", f"`{weight.name}` has no name in a checkpoint", weight.span)
 
 
@@ -180,8 +188,8 @@ def _has_tensor(weight: m.Weight, world: World, seen: set[str]) -> bool:
     if weight.name in seen:
         return False
     seen.add(weight.name)
-    others = [world.weights.get(p.weight) for p in weight.places if isinstance(p, m.Alias)]
-    return (len(others) < len(weight.places) or None in others
+    others = [world.weights.get(p.weight) for p in weight.tensors if isinstance(p, m.Alias)]
+    return (len(others) < len(weight.tensors) or None in others
             or any(_has_tensor(other, world, seen) for other in others if other is not None))  # fmt: skip
 
 
@@ -211,9 +219,9 @@ def states(block: s.States, scope: Scope) -> None:
 
 def unused(world: World) -> None:
     """Warn of weights and states that nothing reads."""
-    aliases = {p.weight for w in world.weights.values() for p in w.places if isinstance(p, m.Alias)}
+    aliases = {p.weight for w in world.weights.values() for p in w.tensors if isinstance(p, m.Alias)}
     stored: dict[str, m.Weight | m.State] = {**world.weights, **world.states}
-    for name, found in stored.items():
+    for name, declared in stored.items():
         if name not in world.used and name not in aliases:
-            what = "weight" if isinstance(found, m.Weight) else found.kind
-            world.sink.report("W101", f"the {what} `{name}` is never used", found.span)
+            what = "weight" if isinstance(declared, m.Weight) else declared.kind
+            world.sink.report("W101", f"the {what} `{name}` is never used", declared.span)

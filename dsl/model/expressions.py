@@ -41,14 +41,14 @@ def node(expr: s.Expr, scope: Scope) -> Node:
             return _index(expr, scope)
         case s.Call():
             return _call(expr, scope)
-    raise scope.report("E106", "this cannot stand here", expr.span)
+    raise scope.report("E106", "this is not allowed here", expr.span)
 
 
 def static(expr: s.Expr, scope: Scope, what: str) -> m.Static:
     """As `node`, for what must be known before the model runs."""
-    found = node(expr, scope)
-    if isinstance(found, m.Static):
-        return found
+    resolved = node(expr, scope)
+    if isinstance(resolved, m.Static):
+        return resolved
     raise scope.report("E110", f"{what} must be known before the model runs", expr.span,
                        notes=("it may use sizes, constants, lists, `layer` and `row`",))  # fmt: skip
 
@@ -82,7 +82,7 @@ def _not_static(expr: s.Unary | s.Binary, scope: Scope) -> Stop:
 def _when(expr: s.When, scope: Scope) -> Node:
     condition = static(expr.condition, scope, "a condition")
     if expr.other is None:
-        raise scope.report("E110", "a choice needs `else` here", expr.span)
+        raise scope.report("E110", "a conditional value needs `else` here", expr.span)
     then, other = node(expr.value, scope), node(expr.other, scope)
     if isinstance(then, m.Static) and isinstance(other, m.Static):
         joined = s.When(expr.span, then.expr, condition.expr, other.expr)
@@ -95,7 +95,7 @@ def _when(expr: s.When, scope: Scope) -> Node:
         _single(choice, scope)
     numbers = {then.type.dtype, other.type.dtype} <= {"bf16", "f32"}
     if then.type.shape != other.type.shape or not (numbers or then.type == other.type):
-        raise scope.report("E107", f"the two choices differ: {then.type} and {other.type}", expr.span,
+        raise scope.report("E107", f"the two branches have different types: {then.type} and {other.type}", expr.span,
                            others=(Label(then.span, str(then.type)), Label(other.span, str(other.type))))  # fmt: skip
     joined_type = Type("f32", then.type.shape) if numbers else then.type
     return m.Select(condition, then, other, joined_type, expr.span)
@@ -206,15 +206,15 @@ def _apply(name: str, args: tuple[Node, ...], given: dict[str, list[m.Static]], 
     return m.Call(name, args, options, types, expr.span)
 
 
-def _single(found: Node, scope: Scope) -> Node:
+def _single(operand: Node, scope: Scope) -> Node:
     """An operand, which is one value: ops with several results only set names."""
-    inner = found
+    inner = operand
     while isinstance(inner, m.Let):
         inner = inner.body
     if isinstance(inner, m.Call) and len(inner.types) > 1:
-        raise scope.report("E109", f"`{inner.op}` gives {len(inner.types)} values; one can stand here", found.span,
+        raise scope.report("E109", f"`{inner.op}` gives {len(inner.types)} values; one can stand here", operand.span,
                            helps=(f"name them in a line of their own: `a, b = {inner.op}(…)`",))  # fmt: skip
-    return found
+    return operand
 
 
 def _expand(function: s.Function, expr: s.Call, scope: Scope) -> Node:
@@ -272,10 +272,10 @@ def _check_experts(body: Node, parameter: str, experts: Poly, scope: Scope) -> N
                                    call.span)  # fmt: skip
 
 
-def children(found: Node) -> tuple[Node, ...]:
+def children(root: Node) -> tuple[Node, ...]:
     """The nodes right below one, in the order of the text."""
-    below = _BELOW.get(type(found))
-    return () if below is None else below(found)
+    below = _BELOW.get(type(root))
+    return () if below is None else below(root)
 
 
 # By a node's class: this is asked of each node many times over.
@@ -288,9 +288,9 @@ _BELOW: dict[type, Callable[[Any], tuple[Node, ...]]] = {
 }
 
 
-def walk(found: Node) -> list[Node]:
+def walk(root: Node) -> list[Node]:
     """A node and all below it, outermost first."""
-    nodes, pending = [], [found]
+    nodes, pending = [], [root]
     while pending:
         item = pending.pop()
         nodes.append(item)

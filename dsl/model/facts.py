@@ -11,14 +11,14 @@ from . import ir as m
 from .expressions import walk
 from .ir import Node
 
-STEP = "step"  # the place of the unnamed step
+STEP = "step"  # the scope of the unnamed step
 
 
 @frozen
 class Product:
     """A matrix product with a weight: where, with what operand, and which values its statement names."""
 
-    place: str
+    scope: str
     weight: str
     operand: Node
     values: tuple[str, ...]
@@ -27,44 +27,44 @@ class Product:
 
 @frozen(slots=False)
 class Facts:
-    """Derived once for a model. A place is a part's name or a step's (`STEP` for the unnamed one)."""
+    """Derived once for a model. A scope is a part's name or a step's (`STEP` for the unnamed one)."""
 
     model: m.Model = field(repr=False)
 
     @cached_property
     def bodies(self) -> dict[str, tuple[m.Assign | m.Write, ...]]:
-        """Each place's assignments, those in loops over rows included."""
-        found: dict[str, tuple[m.Assign | m.Write, ...]] = {}
+        """Each scope's assignments, those in loops over rows included."""
+        bodies: dict[str, tuple[m.Assign | m.Write, ...]] = {}
         for name, step in self.model.steps.items():
-            found[name or STEP] = tuple(_assignments(step.body))
+            bodies[name or STEP] = tuple(_assignments(step.body))
         for name, part in self.model.parts.items():
-            found[name] = tuple(_assignments(part.body))
-        return found
+            bodies[name] = tuple(_assignments(part.body))
+        return bodies
 
     @cached_property
     def values(self) -> dict[str, tuple[Node, ...]]:
-        """Every named value, `place.name`, with the expressions that set it; written caches and buffers too."""
-        found: dict[str, tuple[Node, ...]] = {}
-        for place, body in self.bodies.items():
+        """Every named value, `scope.name`, with the expressions that set it; written caches and buffers too."""
+        values: dict[str, tuple[Node, ...]] = {}
+        for scope, body in self.bodies.items():
             for statement in body:
                 for name in names_of(statement):
-                    key = f"{place}.{name}"
-                    found[key] = (*found.get(key, ()), statement.value)
-        return found
+                    key = f"{scope}.{name}"
+                    values[key] = (*values.get(key, ()), statement.value)
+        return values
 
     @cached_property
     def products(self) -> tuple[Product, ...]:
         """All products with weights, in the order of the text."""
-        found = []
-        for place, body in self.bodies.items():
+        products = []
+        for scope, body in self.bodies.items():
             for statement in body:
-                values = tuple(f"{place}.{name}" for name in names_of(statement))
+                values = tuple(f"{scope}.{name}" for name in names_of(statement))
                 inside = {id(n) for e in walk(statement.value) if isinstance(e, m.Experts) for n in walk(e.body)}
                 for node in walk(statement.value):
                     if isinstance(node, m.Call) and (weight := _weight_of(node)) is not None:
                         operand = node.args[1] if node.op == "matmul" else node
-                        found.append(Product(place, weight, operand, values, id(node) in inside))
-        return tuple(found)
+                        products.append(Product(scope, weight, operand, values, id(node) in inside))
+        return tuple(products)
 
     @cached_property
     def tables(self) -> frozenset[str]:
@@ -74,9 +74,9 @@ class Facts:
         tables = (call.args[0] for call in calls if isinstance(call.args[0], m.WeightRef))
         return frozenset(table.name for table in tables if len(table.type.shape) == 2)
 
-    def latent_attention(self, place: str) -> tuple[m.Call, ...]:
+    def latent_attention(self, scope: str) -> tuple[m.Call, ...]:
         """The `attend_latent` ops of a part."""
-        body = self.bodies.get(place, ())
+        body = self.bodies.get(scope, ())
         return tuple(n for statement in body for n in walk(statement.value)
                      if isinstance(n, m.Call) and n.op == "attend_latent")  # fmt: skip
 
@@ -87,8 +87,8 @@ class Facts:
     @cached_property
     def experts(self) -> dict[str, tuple[str, ...]]:
         """For each part with experts, the weights that its routes choose."""
-        found: dict[str, tuple[str, ...]] = {}
-        for place, body in self.bodies.items():
+        experts: dict[str, tuple[str, ...]] = {}
+        for scope, body in self.bodies.items():
             names: dict[str, None] = {}
             for statement in body:
                 for e in walk(statement.value):
@@ -97,8 +97,8 @@ class Facts:
                             n.args[0].name for n in walk(e.body) if isinstance(n, m.Call) and n.op == "index"
                             and isinstance(n.args[0], m.WeightRef)))  # fmt: skip
             if names:
-                found[place] = tuple(names)
-        return found
+                experts[scope] = tuple(names)
+        return experts
 
 
 def names_of(statement: m.Assign | m.Write) -> tuple[str, ...]:
@@ -107,13 +107,13 @@ def names_of(statement: m.Assign | m.Write) -> tuple[str, ...]:
 
 
 def _assignments(body: tuple[m.Statement, ...]) -> list[m.Assign | m.Write]:
-    found: list[m.Assign | m.Write] = []
+    assignments: list[m.Assign | m.Write] = []
     for statement in body:
         if isinstance(statement, m.Assign | m.Write):
-            found.append(statement)
+            assignments.append(statement)
         elif isinstance(statement, m.Loop):
-            found.extend(_assignments(statement.body))
-    return found
+            assignments.extend(_assignments(statement.body))
+    return assignments
 
 
 def _weight_of(call: m.Call) -> str | None:

@@ -33,10 +33,10 @@ class Instance:
 
     def length(self, axis: Poly) -> int:
         """An axis as a number."""
-        found = self._lengths.get(axis)
-        if found is None:
-            found = self._lengths[axis] = int(axis.evaluate(self.atom))
-        return found
+        length = self._lengths.get(axis)
+        if length is None:
+            length = self._lengths[axis] = int(axis.evaluate(self.atom))
+        return length
 
     @cached_property
     def _by_layer(self) -> dict[tuple[m.Static, str], tuple[float, ...]]:
@@ -47,11 +47,11 @@ class Instance:
 
         A layer that reads it there has been refused.
         """
-        found = self._by_layer.get((static, step))
-        if found is None:
-            found = tuple(self._if_any(static, layer) for layer in self.layer_parts(step))
-            self._by_layer[static, step] = found
-        return found
+        known = self._by_layer.get((static, step))
+        if known is None:
+            known = tuple(self._if_any(static, layer) for layer in self.layer_parts(step))
+            self._by_layer[static, step] = known
+        return known
 
     def _if_any(self, static: m.Static, layer: int) -> float:
         try:
@@ -76,8 +76,8 @@ class Instance:
             env["layer"] = layer
         if row is not None:
             env["row"] = row
-        found = evaluate(static.expr, env)
-        return simplified(found) if isinstance(found, Fraction) else found
+        value = evaluate(static.expr, env)
+        return simplified(value) if isinstance(value, Fraction) else value
 
     def number(self, static: m.Static, layer: int | None = None, row: int | None = None) -> float:
         """A scalar as a float."""
@@ -109,21 +109,21 @@ class Instance:
 
     @cached_property
     def _layers_of(self) -> dict[str, tuple[int, ...]]:
-        found: dict[str, list[int]] = {}
+        layers_of: dict[str, list[int]] = {}
         for layer, parts in self.layer_parts().items():
             for part in dict.fromkeys(parts):
-                found.setdefault(part, []).append(layer)
-        return {part: tuple(layers) for part, layers in found.items()}
+                layers_of.setdefault(part, []).append(layer)
+        return {part: tuple(layers) for part, layers in layers_of.items()}
 
     @cached_property
     def _layer_parts(self) -> dict[str, dict[int, tuple[str, ...]]]:
-        found = {}
+        parts = {}
         for step, loop in self.layer_loop.items():
             start, stop = self.value(loop.start), self.value(loop.stop)
             assert isinstance(start, int)
             assert isinstance(stop, int)
-            found[step] = {layer: self._chosen(loop, layer) for layer in range(start, stop)}
-        return found
+            parts[step] = {layer: self._chosen(loop, layer) for layer in range(start, stop)}
+        return parts
 
     def _chosen(self, loop: m.Loop, layer: int) -> tuple[str, ...]:
         parts = []
@@ -143,7 +143,7 @@ class Instance:
             for layer, parts in self.layer_parts(step).items():
                 for part in parts:
                     layers[part].add(layer)
-        return {name: tuple(sorted(found)) for name, found in layers.items()}
+        return {name: tuple(sorted(indices)) for name, indices in layers.items()}
 
     def owner_layers(self, part: str | None) -> tuple[int, ...] | None:
         """The layers that hold a weight or state of a part; `None` for those of the model."""

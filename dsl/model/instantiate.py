@@ -21,12 +21,12 @@ _ABSENT = object()
 
 def look_up(config: Mapping[str, Any], key: str) -> Any:
     """A dotted key's value in a nested config, or a mark that it is absent (compare with `is_absent`)."""
-    found: Any = config
+    value: Any = config
     for word in key.split("."):
-        if not isinstance(found, Mapping) or word not in found:
+        if not isinstance(value, Mapping) or word not in value:
             return _ABSENT
-        found = found[word]
-    return _ABSENT if found is None else found
+        value = value[word]
+    return _ABSENT if value is None else value
 
 
 def is_absent(value: Any) -> bool:
@@ -59,7 +59,7 @@ class _Values:
                 at = size or self.model.lists[name]
                 self.known |= dict.fromkeys(self.open[self.open.index(name) :], 1)  # one circle, one error
                 circle = " -> ".join([*self.open[self.open.index(name) :], name])
-                raise StaticError(f"`{name}` is defined by itself: {circle}", at.span)
+                raise StaticError(f"`{name}` is defined in terms of itself: {circle}", at.span)
             self.open.append(name)
             try:
                 self.known[name] = self._size(size) if size is not None else self._list(self.model.lists[name])
@@ -71,12 +71,18 @@ class _Values:
         if size.name in self.overrides:
             return self._legal(size, self.overrides[size.name])
         if self.config is not None and size.keys and self.adopt:
-            found = self._configured(size.keys)
-            if not is_absent(found):
-                if isinstance(found, bool) or not isinstance(found, int | float) or not -math.inf < found < math.inf:
-                    self.sink.report("E412", f"the config's `{size.keys[0]}` is not a number: {found!r}", size.span)
+            configured = self._configured(size.keys)
+            if not is_absent(configured):
+                if (
+                    isinstance(configured, bool)
+                    or not isinstance(configured, int | float)
+                    or not -math.inf < configured < math.inf
+                ):
+                    self.sink.report(
+                        "E412", f"the config's `{size.keys[0]}` is not a number: {configured!r}", size.span
+                    )
                 else:
-                    return self._legal(size, _tidy(found))
+                    return self._legal(size, _tidy(configured))
             else:
                 keys = " nor ".join(f"`{k}`" for k in size.keys)
                 self.sink.report("E411", f"the config has no {keys}, which `{size.name}` is read from", size.span)
@@ -102,11 +108,11 @@ class _Values:
         if declared.name in self.overrides:
             return self.overrides[declared.name]
         if self.config is not None and declared.keys and self.adopt:
-            found = self._configured(declared.keys)
-            values = None if is_absent(found) else _numbers(found, declared.where)
+            configured = self._configured(declared.keys)
+            values = None if is_absent(configured) else _numbers(configured, declared.where)
             if values is not None:
                 return values
-            code, what = ("E411", "has no") if is_absent(found) else ("E412", "has no list of numbers at")
+            code, what = ("E411", "has no") if is_absent(configured) else ("E412", "has no list of numbers at")
             self.sink.report(code, f"the config {what} `{declared.keys[0]}`, which `{declared.name}` is read from",
                              declared.span)  # fmt: skip
         return self._default(declared)
@@ -119,10 +125,12 @@ class _Values:
                 step = evaluate(item.step, self) if item.step is not None else 1
                 bounds = [evaluate(item.start, self), evaluate(item.stop, self), step]
                 if any(isinstance(b, bool) or not isinstance(b, int) for b in bounds) or bounds[2] == 0:
-                    raise StaticError("a range runs over whole numbers, by one that is not 0", item.span)
+                    raise StaticError(
+                        "a range has whole numbers as its bounds and as its step, which must not be 0", item.span
+                    )
                 start, stop, by = (int(b) for b in bounds)  # type: ignore[arg-type]
                 if abs(stop - start) > 1 << 20:
-                    raise StaticError("this range is too long to mean anything", item.span)
+                    raise StaticError("this range has more than 2 ** 20 numbers", item.span)
                 items.extend(range(start, stop, by))
             else:
                 value = evaluate(item, self)
@@ -138,39 +146,39 @@ class _Values:
     def compare(self) -> None:
         """Report every key of the config that says something else than the definition."""
         for size in self.model.sizes.values():
-            found = self._configured(size.keys) if size.keys else _ABSENT
+            configured = self._configured(size.keys) if size.keys else _ABSENT
             if size.name in self.overrides or not size.keys:
                 continue
             mine = self[size.name]
-            if is_absent(found):
+            if is_absent(configured):
                 keys = " nor ".join(f"`{k}`" for k in size.keys)
                 self.sink.report("W411", f"the config has no {keys}; `{size.name}` keeps {_show(mine)}", size.span)
-            elif isinstance(found, bool) or not isinstance(found, int | float) or found != mine:
+            elif isinstance(configured, bool) or not isinstance(configured, int | float) or configured != mine:
                 self.sink.report(
-                    "E410", f"the config says `{size.keys[0]}` = {found!r}; here `{size.name}` is {_show(mine)}",
+                    "E410", f"the config says `{size.keys[0]}` = {configured!r}; here `{size.name}` is {_show(mine)}",
                     size.span, helps=(f"`{self.adopting}` takes the sizes from the config",))  # fmt: skip
         for declared in self.model.lists.values():
             if not declared.keys or declared.name in self.overrides:
                 continue
-            found = self._configured(declared.keys)
+            configured = self._configured(declared.keys)
             mine = self[declared.name]
-            if not is_absent(found) and _numbers(found, declared.where) != mine:
+            if not is_absent(configured) and _numbers(configured, declared.where) != mine:
                 self.sink.report(
                     "E410", f"the config's `{declared.keys[0]}` is not what `{declared.name}` lists", declared.span,
-                    notes=(f"config: {_numbers(found, declared.where)}", f"definition: {mine}"),
+                    notes=(f"config: {_numbers(configured, declared.where)}", f"definition: {mine}"),
                     helps=(f"`{self.adopting}` takes the sizes from the config",))  # fmt: skip
 
     def guard(self) -> None:
         """Report every `require` that the config does not meet."""
         assert self.config is not None
         for require in self.model.requires:
-            found, wanted = look_up(self.config, require.key), evaluate(require.value, {"true": True, "false": False})
-            if is_absent(found):
+            value, wanted = look_up(self.config, require.key), evaluate(require.value, {"true": True, "false": False})
+            if is_absent(value):
                 if not require.or_absent:
                     self.sink.report("E413", f"the config has no `{require.key}`; it must be {_show(wanted)}",
                                      require.span)  # fmt: skip
-            elif (type(found) is not type(wanted) and not _both_numbers(found, wanted)) or found != wanted:
-                self.sink.report("E413", f"the config says `{require.key}` = {found!r}; it must be {_show(wanted)}",
+            elif (type(value) is not type(wanted) and not _both_numbers(value, wanted)) or value != wanted:
+                self.sink.report("E413", f"the config says `{require.key}` = {value!r}; it must be {_show(wanted)}",
                                  require.span)  # fmt: skip
 
 
@@ -194,13 +202,13 @@ def _tidy(value: float) -> int | float:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53 else value
 
 
-def _numbers(found: Any, where: str | int | float | None) -> tuple[int, ...] | None:
-    if not isinstance(found, list | tuple):
+def _numbers(value: Any, where: str | int | float | None) -> tuple[int, ...] | None:
+    if not isinstance(value, list | tuple):
         return None
     if where is not None:
         alike = (lambda item: _both_numbers(item, where)) if not isinstance(where, str) else (lambda item: True)
-        return tuple(i for i, item in enumerate(found) if alike(item) and item == where)
-    return tuple(found) if all(isinstance(x, int) and not isinstance(x, bool) for x in found) else None
+        return tuple(i for i, item in enumerate(value) if alike(item) and item == where)
+    return tuple(value) if all(isinstance(x, int) and not isinstance(x, bool) for x in value) else None
 
 
 def instantiate(
@@ -234,5 +242,5 @@ def instantiate(
         if not adopt:
             values.compare()
     if sink.failed:
-        return None, sink.found
-    return Instance(model, {**values.known, "all": math.inf, "true": True, "false": False}, working), sink.found
+        return None, sink.diagnostics
+    return Instance(model, {**values.known, "all": math.inf, "true": True, "false": False}, working), sink.diagnostics

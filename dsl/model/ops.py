@@ -79,10 +79,10 @@ class Op:
     @property
     def signature(self) -> str:
         """As people write it: `rms_norm(x, gain, eps)`."""
-        words = list(self.parameters) + [
+        parameters = list(self.parameters) + [
             f"{s} = {self.defaults[s]}" if self.defaults.get(s) is not None else s for s in self.scalars
         ]
-        return f"{self.name}({', '.join(words)}{', …' if self.repeats else ''})"
+        return f"{self.name}({', '.join(parameters)}{', …' if self.repeats else ''})"
 
 
 def elementwise(

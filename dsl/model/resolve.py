@@ -32,7 +32,7 @@ def resolve(declared: s.Model, targets: dict[str, m.Model], damaged: frozenset[s
                     world.functions[item.name.text] = item
             case s.Part():
                 if item.name.text == STEP:
-                    sink.report("E102", f"`{STEP}` has a meaning of its own and cannot be a part", item.name.span,
+                    sink.report("E102", f"`{STEP}` is a reserved name and cannot be a part", item.name.span,
                                 notes=("schedules mean the step by it",))  # fmt: skip
                 if item.name.text in parts:
                     sink.report("E102", f"part `{item.name.text}` is declared twice", item.name.span,
@@ -108,8 +108,8 @@ def _steps(declared: s.Model, top: Scope, parts: dict[str, s.Part]) -> tuple[dic
     resolved: dict[str, m.Part] = {}
     carried_by: dict[str, dict[str, Node | None]] = {}
     world = top.world
-    found = [item for item in declared.items if isinstance(item, s.Step)]
-    for item in found:
+    written = [item for item in declared.items if isinstance(item, s.Step)]
+    for item in written:
         name = "" if item.name is None else item.name.text
         if name in steps:
             shown = f"step `{name}`" if name else "the step"
@@ -117,8 +117,8 @@ def _steps(declared: s.Model, top: Scope, parts: dict[str, s.Part]) -> tuple[dic
                               others=(Label(steps[name].span, "first here"),))  # fmt: skip
             continue
         if item.name is not None and (name == STEP or name in parts):
-            said = "is a part already" if name in parts else "has a meaning of its own"
-            world.sink.report("E102", f"`{name}` {said} and cannot be a step's name", item.head)
+            problem = "is a part already" if name in parts else "is a reserved name"
+            world.sink.report("E102", f"`{name}` {problem} and cannot be a step's name", item.head)
             continue
         if item.block is not None and item.block.text not in world.sizes and item.block.text not in world.damaged:
             world.sink.report("E101", f"unknown size `{item.block.text}`", item.block.span,
@@ -136,7 +136,7 @@ def _steps(declared: s.Model, top: Scope, parts: dict[str, s.Part]) -> tuple[dic
                 if item.block is None and any(isinstance(each, m.Loop) for each in resolved[run].body):
                     world.sink.report("E115", f"`{run}` loops over `row`; this step is not `on` a block", item.head,
                                       others=(Label(resolved[run].span, "declared here"),))  # fmt: skip
-    if not found and not world.damaged:
+    if not written and not world.damaged:
         world.sink.report("E120", f"`{declared.name.text}` has no step", declared.name.span)
     return steps, resolved
 

@@ -42,16 +42,16 @@ def _real(o: Operands, *parameters: str) -> None:
             raise RuleError(f"`{p}` must be a number, not {o.types[p].dtype}", p)
 
 
-def _rank(o: Operands, parameter: str, rank: int, words: str) -> Shape:
+def _rank(o: Operands, parameter: str, rank: int, wanted: str) -> Shape:
     shape = o.shape(parameter)
     if len(shape) != rank:
-        raise RuleError(f"`{parameter}` must be {words}, not {show(shape)}", parameter)
+        raise RuleError(f"`{parameter}` must be {wanted}, not {show(shape)}", parameter)
     return shape
 
 
-def _equal(a: Poly, b: Poly, words: str, *parameters: str) -> None:
+def _equal(a: Poly, b: Poly, what: str, *parameters: str) -> None:
     if a != b:
-        raise RuleError(f"{words}: {a} and {b}", *parameters)
+        raise RuleError(f"{what}: {a} and {b}", *parameters)
 
 
 def align(a: Shape, b: Shape) -> Shape | None:
@@ -59,11 +59,11 @@ def align(a: Shape, b: Shape) -> Shape | None:
     long, short = (a, b) if len(a) >= len(b) else (b, a)
     if len(long) == len(short):
         return long if long == short else None
-    places = [[i for i, axis in enumerate(long) if axis == wanted] for wanted in short]
-    if any(len(p) != 1 for p in places):
+    positions = [[i for i, axis in enumerate(long) if axis == wanted] for wanted in short]
+    if any(len(p) != 1 for p in positions):
         return None
-    chosen = [p[0] for p in places]
-    return long if chosen == sorted(chosen) else None
+    first = [p[0] for p in positions]
+    return long if first == sorted(first) else None
 
 
 def elementwise(o: Operands) -> tuple[Type, ...]:

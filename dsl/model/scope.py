@@ -34,15 +34,15 @@ class World:
     weights: dict[str, m.Weight] = field(factory=dict)
     states: dict[str, m.State] = field(factory=dict)
     taps: dict[str, m.Taps] = field(factory=dict)
-    places: dict[str, Span] = field(factory=dict)
+    declared_at: dict[str, Span] = field(factory=dict)
     used: set[str] = field(factory=set)
-    told: set[str] = field(factory=set)
+    reported: set[str] = field(factory=set)
     fresh: int = 0
     expanded: int = 0
 
     def uses(self, function: str) -> list[Span]:
         """All calls of a function in the model's text."""
-        found: list[Span] = []
+        spans: list[Span] = []
         pending: list[Any] = [self.declared]
         while pending:
             item = pending.pop()
@@ -50,28 +50,28 @@ class World:
                 pending += reversed(item)
             elif hasattr(type(item), "__attrs_attrs__") and not isinstance(item, Span):
                 if isinstance(item, s.Call) and item.function.text == function:
-                    found.append(item.span)
+                    spans.append(item.span)
                 pending += [getattr(item, each.name) for each in reversed(fields(type(item)))]
-        return found
+        return spans
 
     def declare(self, name: s.Name, kind: str, scope: str | None = None) -> bool:
         """Note a declaration; a second one of the same name is an error."""
         key = name.text if scope is None else f"{scope}.{name.text}"
         if name.text in RESERVED:
-            self.sink.report("E102", f"`{name.text}` has a meaning of its own and cannot be declared", name.span)
+            self.sink.report("E102", f"`{name.text}` is a reserved name and cannot be declared", name.span)
             return False
         for other in dict.fromkeys((key, name.text)):
-            if other in self.places:
+            if other in self.declared_at:
                 self.sink.report("E102", f"`{name.text}` is declared twice", name.span, kind,
-                                 others=(Label(self.places[other], "first here"),))  # fmt: skip
+                                 others=(Label(self.declared_at[other], "first here"),))  # fmt: skip
                 return False
-        self.places[key] = name.span
+        self.declared_at[key] = name.span
         return True
 
 
 @define
 class Scope:
-    """What a statement of one part or step sees. In `known`, `None` marks a value whose error is told already."""
+    """What a statement of one part or step sees. In `known`, `None` marks a value whose error is reported already."""
 
     world: World
     part: str | None
@@ -124,7 +124,7 @@ class Scope:
         if text not in self.inputs:
             where = {"layer": "inside parts and conditions of layers", "row": "in a step `on` a block",
                      "token": "in steps", "position": "in steps and parts"}[text]  # fmt: skip
-            raise self.report("E101", f"`{text}` has no value here", name.span, notes=(f"it is known {where}",))
+            raise self.report("E101", f"`{text}` has no value here", name.span, notes=(f"it is defined {where}",))
         if text in ("token", "position"):
             return m.Input(text, Type("int32"), name.span)
         return m.Static(name, frozenset({text}), name.span)
@@ -145,7 +145,7 @@ class Scope:
     def _unknown(self, name: s.Name) -> Stop:
         if self.world.damaged.intersection((name.text, *name.parts)):
             return Stop()
-        if name.text in self.world.told:
+        if name.text in self.world.reported:
             return Stop()
         if name.text in self.later:
             return self.report("E104", f"`{name.text}` is used before it is assigned", name.span,
@@ -160,7 +160,7 @@ class Scope:
         help_lines = did_you_mean(name.text, {c for c in candidates if "@" not in c})
         if name.text in world.functions:
             help_lines = (f"`{name.text}` is a function: call it with its arguments",)
-        self.world.told.add(name.text)  # one cause, one error
+        self.world.reported.add(name.text)  # one cause, one error
         if self.calls:  # whatever the arguments are, so that every use of the function has it
             return evolve(self, calls=self._all_calls()).report(
                 "E101", f"unknown name `{name.text}`", name.span, helps=help_lines

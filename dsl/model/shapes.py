@@ -91,19 +91,19 @@ class Poly:
         return Fraction(total)
 
     def __str__(self) -> str:
-        words: list[str] = []
+        terms: list[str] = []
         for monomial, factor in self.terms:
             names = [a.name if a.expr is None else f"({a.name})" for a in monomial]
             if factor != 1 or not names:
-                names.insert(0, str(abs(factor)) if words else str(factor))
-            words.append(("- " if words and factor < 0 else "+ " if words else "") + " * ".join(names))
-        return " ".join(words) or "0"
+                names.insert(0, str(abs(factor)) if terms else str(factor))
+            terms.append(("- " if terms and factor < 0 else "+ " if terms else "") + " * ".join(names))
+        return " ".join(terms) or "0"
 
 
 def _canonical(total: dict[tuple[Atom, ...], Fraction]) -> Poly:
-    kept = [(m, f) for m, f in total.items() if f]
+    nonzero = [(m, f) for m, f in total.items() if f]
     # Longer products first, then by name, constants last: the way people write them.
-    return Poly(tuple(sorted(kept, key=lambda t: (-len(t[0]), t[0]))))
+    return Poly(tuple(sorted(nonzero, key=lambda t: (-len(t[0]), t[0]))))
 
 
 type Shape = tuple[Poly, ...]

@@ -64,7 +64,7 @@ def evaluate(expr: s.Expr, env: Env) -> Value:
         case s.When():
             taken = evaluate(expr.condition, env)
             if not taken and expr.other is None:
-                raise StaticError("a choice without `else` has no value", expr.span)
+                raise StaticError("a conditional without `else` has no value", expr.span)
             return evaluate(expr.value if taken or expr.other is None else expr.other, env)
         case s.Call() if expr.function.text == "count" and len(expr.arguments) == 1:
             items = evaluate(expr.arguments[0], env)
@@ -89,7 +89,7 @@ def _binary(expr: s.Binary, env: Env) -> Value:
     except (ZeroDivisionError, OverflowError, ValueError) as e:
         raise StaticError(f"`{expr.op}` has no value here: {e}", expr.span) from None
     if isinstance(value, int | Fraction) and not -_LARGEST <= value <= _LARGEST:
-        raise StaticError("this number is too large to mean anything", expr.span)
+        raise StaticError("this number is too large", expr.span)
     return value
 
 

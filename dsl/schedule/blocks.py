@@ -1,4 +1,4 @@
-"""Caches whose positions are shared out over cores: block b of them belongs to core b mod n.
+"""Caches whose positions are sharded over cores: block b of them belongs to core b mod n.
 
 A core keeps its blocks one after the other. That they alternate balances short sequences too, and that all are of one
 length, whatever tiles move, keeps movement from changing the result.

@@ -37,7 +37,7 @@ def _partial(value: str, reduces: list[Reduce], draft: Draft) -> bool:
     for p in draft.facts.products:
         if value in p.values:
             axis = draft.model.weights[p.weight].shape[-1]
-            reads = {f"{p.place}.{n.name}" for n in walk(p.operand) if isinstance(n, m.Local)}
+            reads = {f"{p.scope}.{n.name}" for n in walk(p.operand) if isinstance(n, m.Local)}
             if p.in_experts or reads & scattered or any(a.name in draft.shards for a in axis.atoms):
                 return True
     return False
@@ -48,15 +48,15 @@ def reduce(item: s.Reduce, draft: Draft) -> list[Reduce]:
     given = options(item.options, ("by", "wire"), draft)
     by = _way(given.get("by"), draft)
     wire = Wire(word(given.get("wire"), WIRES, kinds.UNSAID[1], draft))
-    found = []
+    reduces = []
     for name in item.values:
         if any(p.in_experts and p.weight == name.text for p in draft.facts.products):
-            found.append(Reduce(name.text, by, wire, name.span))
+            reduces.append(Reduce(name.text, by, wire, name.span))
             continue
         value = draft.value(name)
         if value is not None:
-            found.append(Reduce(value, by, wire, name.span))
-    return found
+            reduces.append(Reduce(value, by, wire, name.span))
+    return reduces
 
 
 def _way(option: s.Option | None, draft: Draft) -> CollectiveKind:
@@ -74,11 +74,11 @@ def no_sums(reduces: list[Reduce], draft: Draft) -> None:
     inside = {p.weight for p in draft.facts.products if p.in_experts}
     for line in reduces:
         if line.value not in inside and not _partial(line.value, reduces, draft):
-            draft.sink.report("E207", f"`{line.value}` is no partial sum: there is nothing to reduce", line.span,
+            draft.sink.report("E207", f"`{line.value}` is not a partial sum: there is nothing to reduce", line.span,
                               notes=("a product over a sharded axis leaves a partial sum on each core",))  # fmt: skip
         firsts = [p.values[0] for p in draft.facts.products if line.value in p.values]
         if firsts and line.value not in firsts:
-            draft.sink.report("E207", f"`{line.value}` comes of one sum with `{firsts[0]}`, by which schedules call it",
+            draft.sink.report("E207", f"`{line.value}` is the same sum as `{firsts[0]}`, the name that schedules use",
                               line.span, helps=(f"write `reduce {firsts[0]}`",))  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def overlap(item: s.Overlap, gathers: list[Gather], reduces: list[Reduce], draft
     for group in groups:
         for weight in group.weights:
             for p in draft.facts.products_of(weight):
-                if any(_depends(p.operand, v, draft) for v in values if v.split(".")[0] == p.place):
+                if any(_depends(p.operand, v, draft) for v in values if v.split(".")[0] == p.scope):
                     draft.sink.report("E211", f"the product with `{weight}` depends on what it should overlap",
                                       group.span, others=(Label(p.operand.span, "its operand"),))  # fmt: skip
     return Overlap(item.verb, values, groups, item.span) if values and groups else None
@@ -111,7 +111,7 @@ def _overlapped(item: s.Group, draft: Draft) -> Group | None:
 
 def _depends(operand: m.Node, value: str, draft: Draft) -> bool:
     """Whether an operand is made from a value of the same part."""
-    place, name = value.split(".", 1)
+    scope, name = value.split(".", 1)
     pending, seen = [operand], set()
     while pending:
         for node in walk(pending.pop()):
@@ -120,7 +120,7 @@ def _depends(operand: m.Node, value: str, draft: Draft) -> bool:
                     return True
                 seen.add(node.name)
                 if node.name not in _carried(draft):
-                    pending.extend(draft.facts.values.get(f"{place}.{node.name}", ()))
+                    pending.extend(draft.facts.values.get(f"{scope}.{node.name}", ()))
     return False
 
 
@@ -141,5 +141,5 @@ def form(item: s.Form, draft: Draft) -> Form | None:
         return None
     if item.value.text == "latent":
         draft.sink.report("E207", "`latent` is the form already", item.value.span,
-                          notes=("a line that changes nothing is an error",))  # fmt: skip
+                          notes=("a line without an effect is an error",))  # fmt: skip
     return Form(part, item.value.text, item.span)

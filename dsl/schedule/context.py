@@ -28,7 +28,7 @@ class Draft:
     def once(self, key: str, span: Span) -> bool:
         """Whether a statement of its kind is the first; a second is an error."""
         if key in self.seen:
-            self.sink.report("E202", f"`{key}` is said twice", span, others=(Label(self.seen[key], "first here"),))
+            self.sink.report("E202", f"`{key}` is given twice", span, others=(Label(self.seen[key], "first here"),))
             return False
         self.seen[key] = span
         return True
@@ -46,22 +46,22 @@ class Draft:
                 known.append(name.text)
         return tuple(known)
 
-    def weight(self, name: s.Name, place: str | None = None) -> str | None:
-        """A weight's qualified name: `part.w`, `step.w`, or, on a line of `place`, just `w`."""
+    def weight(self, name: s.Name, scope: str | None = None) -> str | None:
+        """A weight's qualified name: `part.w`, `step.w`, or, on a line of `scope`, just `w`."""
         text = name.text
-        candidates = [text] if place is None else [f"{place}.{text}", text]
+        candidates = [text] if scope is None else [f"{scope}.{text}", text]
         head, _, tail = text.partition(".")
         if head in self.facts.bodies and head not in self.model.parts:
             candidates.append(tail)
         for candidate in candidates:
             if candidate in self.model.weights:
                 return candidate
-        known = {w.removeprefix(f"{place}.") for w in self.model.weights}
+        known = {w.removeprefix(f"{scope}.") for w in self.model.weights}
         self.sink.report("E204", f"unknown weight `{text}`", name.span, helps=did_you_mean(text, known))
         return None
 
     def value(self, name: s.Name) -> str | None:
-        """A named value `place.name` that exists."""
+        """A named value `scope.name` that exists."""
         if name.text in self.facts.values:
             return name.text
         self.sink.report("E204", f"unknown value `{name.text}`", name.span,

@@ -16,7 +16,7 @@ from .ir import Schedule, Shard, Split
 
 def check_shares(schedule: Schedule, instance: Instance, sink: Sink) -> bool:
     """Whether a schedule's shares work at these sizes."""
-    before = len(sink.found)
+    before = len(sink.diagnostics)
     facts = instance.facts
     for shard in schedule.shards.values():
         ways = schedule.ways(shard.axes)
@@ -33,14 +33,14 @@ def check_shares(schedule: Schedule, instance: Instance, sink: Sink) -> bool:
                         helps=("leave out `(repeat)`",))  # fmt: skip
         elif shard.size in _routed(facts) and length % ways:
             sink.report("E213", f"{length} experts do not fall into {ways} equal groups", shard.span)
-    told: set[Span] = set()
+    reported: set[Span] = set()
     stored: dict[str, m.Weight | m.State] = {**schedule.model.weights, **schedule.model.states}
-    for found in stored.values():
-        if _cut_in_ranges(found, schedule, facts, sink):
-            _cut_once(found, schedule, facts, told, sink)
+    for copies in stored.values():
+        if _cut_in_ranges(copies, schedule, facts, sink):
+            _cut_once(copies, schedule, facts, reported, sink)
     for call, many, few in shared_heads(facts):
         _pair_shares(call, many, few, schedule, instance, sink)
-    return len(sink.found) == before
+    return len(sink.diagnostics) == before
 
 
 def _check_positions(shard: Shard, schedule: Schedule, facts: Facts, sink: Sink) -> None:
@@ -53,10 +53,10 @@ def _check_positions(shard: Shard, schedule: Schedule, facts: Facts, sink: Sink)
             missing = [over for over in schedule.over_positions if over not in heads]
             if part in expanded:
                 sink.report("E213", f"`{part}.cache = expanded` keeps all positions of a core's own heads",
-                            expanded[part].span, others=(Label(shard.span, "positions are shared out"),))  # fmt: skip
+                            expanded[part].span, others=(Label(shard.span, "positions are sharded"),))  # fmt: skip
             elif missing:
                 size = show((axis,)).strip("[]")
-                sink.report("E213", f"positions are shared out over `{missing[0]}`, but `{size}` is not", shard.span,
+                sink.report("E213", f"positions are sharded over `{missing[0]}`, but `{size}` is not", shard.span,
                             others=(Label(call.span, "each core would attend for the same heads"),),
                             helps=(f"write `shard {', '.join(shard.axes)} : {size}`",))  # fmt: skip
 
@@ -67,13 +67,13 @@ def _cut_in_ranges(stored: m.Weight | m.State, schedule: Schedule, facts: Facts,
     for axis in shape:
         names = sorted(set(_of(stored, axis, schedule, facts)))
         spans = [schedule.shards[name].span for name in names]
-        said = f"`{stored.name}` {show(shape)}"
+        described = f"`{stored.name}` {show(shape)}"
         if len(names) > 1:
-            sink.report("E213", f"two sizes of one axis of {said} are shared out, `{names[0]}` and `{names[1]}`",
+            sink.report("E213", f"two sizes of one axis of {described} are sharded, `{names[0]}` and `{names[1]}`",
                         spans[1], others=(Label(spans[0], "here"), Label(stored.span, "declared here")))  # fmt: skip
             return False
         if names and any(names[0] not in {atom.name for atom in atoms} for atoms, _ in axis.terms):
-            sink.report("E213", f"`{names[0]}` is no factor of the axis `{axis}` of {said}", spans[0],
+            sink.report("E213", f"`{names[0]}` is not a factor of the axis `{axis}` of {described}", spans[0],
                         others=(Label(stored.span, "declared here"),),
                         notes=("a core's share must be one range of it",))  # fmt: skip
             return False
@@ -87,7 +87,7 @@ def _of(stored: m.Weight | m.State, axis: Poly, schedule: Schedule, facts: Facts
     return [name for name in _sharded(axis, schedule) if name not in routed]
 
 
-def _cut_once(stored: m.Weight | m.State, schedule: Schedule, facts: Facts, told: set[Span], sink: Sink) -> None:
+def _cut_once(stored: m.Weight | m.State, schedule: Schedule, facts: Facts, reported: set[Span], sink: Sink) -> None:
     """No mesh axis cuts two axes of a weight or state: a core's share of one would need all of the other.
 
     A split takes the place of what its rows are sharded over, and must go further.
@@ -100,7 +100,7 @@ def _cut_once(stored: m.Weight | m.State, schedule: Schedule, facts: Facts, told
     if split is not None:
         rows = [schedule.shards[name] for name in _of(stored, shape[0], schedule, facts)]
         if rows and {axis for by in rows for axis in by.axes} >= set(split.axes):
-            sink.report("E207", f"the rows of `{stored.name}` {show(shape)} are shared out over "
+            sink.report("E207", f"the rows of `{stored.name}` {show(shape)} are sharded over "
                         f"{', '.join(f'`{a}`' for a in split.axes)} already", split.span,
                         others=(Label(rows[0].span, "here"),))  # fmt: skip
             return
@@ -109,10 +109,10 @@ def _cut_once(stored: m.Weight | m.State, schedule: Schedule, facts: Facts, told
     for by in cuts:
         for axis in by.axes:
             if axis in cut:
-                if not told & {by.span, cut[axis]}:  # one cause, one error
-                    sink.report("E213", f"`{axis}` cuts `{stored.name}` {show(shape)} twice", by.span,
+                if not reported & {by.span, cut[axis]}:  # one cause, one error
+                    sink.report("E213", f"`{axis}` shards `{stored.name}` {show(shape)} twice", by.span,
                                 others=(Label(cut[axis], "cut here"), Label(stored.span, "declared here")))  # fmt: skip
-                told |= {by.span, cut[axis]}
+                reported |= {by.span, cut[axis]}
                 return
             cut[axis] = by.span
 
@@ -131,31 +131,32 @@ def _routed(facts: Facts) -> set[str]:
 
 def _pair_shares(call: m.Call, many: int, few: int, schedule: Schedule, instance: Instance, sink: Sink) -> None:
     a, b = (str(call.args[i].type.shape[0]) for i in (many, few))
-    held = schedule.shards.get(b)
+    shard = schedule.shards.get(b)
     if a not in schedule.shards or a == b:
-        if held is not None and a != b:
-            sink.report("E213", f"`{b}` is sharded but `{a}`, which shares its heads, is not", held.span)
+        if shard is not None and a != b:
+            sink.report("E213", f"`{b}` is sharded but `{a}`, which shares its heads, is not", shard.span)
         return
     heads, shared = (instance.length(call.args[i].type.shape[0]) for i in (many, few))
     ways, each = schedule.ways(schedule.shards[a].axes), heads // shared
-    if held is None:
+    if shard is None:
         if shared > 1:
             axes = ", ".join(schedule.shards[a].axes)
             sink.report("E213", f"`{a}` is sharded but `{b}`, whose {shared} heads it shares, is not",
                         schedule.shards[a].span, others=(Label(call.span, "they meet here"),),
                         helps=(f"write `shard {axes} : {b}{' (repeat)' if ways > shared else ''}`",))  # fmt: skip
         return
-    if set(schedule.shards[a].axes) != set(held.axes):
-        sink.report("E213", f"`{a}` and `{b}` share heads and must be sharded alike", held.span,
+    if set(schedule.shards[a].axes) != set(shard.axes):
+        sink.report("E213", f"`{a}` and `{b}` share heads and must be sharded alike", shard.span,
                     others=(Label(schedule.shards[a].span, "here"),))  # fmt: skip
         return
     for core in range(ways):
         mine = {h // each for h in _share(core, ways, heads, schedule.shards[a].repeat)}
-        theirs = set(_share(core, ways, shared, held.repeat))
+        theirs = set(_share(core, ways, shared, shard.repeat))
         if not mine <= theirs:
-            sink.report("E213", f"core {core} has heads of `{a}` that read {sorted(mine)} of `{b}`, but holds "
-                        f"{sorted(theirs)}", held.span, others=(Label(schedule.shards[a].span, f"{a} = {heads}"),),
-                        helps=(f"write `{b} (repeat)`",) if not held.repeat and ways % shared == 0 else ())  # fmt: skip
+            helps = (f"write `{b} (repeat)`",) if not shard.repeat and ways % shared == 0 else ()
+            message = f"core {core} has heads of `{a}` that read {sorted(mine)} of `{b}`, but holds {sorted(theirs)}"
+            others = (Label(schedule.shards[a].span, f"{a} = {heads}"),)
+            sink.report("E213", message, shard.span, others=others, helps=helps)
             return
 
 

@@ -33,7 +33,7 @@ class Movement:
 def movement(declared: s.Schedule, draft: Draft) -> Movement:
     """Every line that moves something, in the order of the text."""
     kinds = (Stream, Fetch, Prefetch, Gather, Reduce, Overlap, Form, Store)
-    found: dict[type, list[Any]] = {kind: [] for kind in kinds}
+    lines: dict[type, list[Any]] = {kind: [] for kind in kinds}
     streamed: dict[str, s.Name] = {}
     makers: dict[type, Callable[[Any], list[Any]]] = {
         s.Stream: lambda i: [_stream(i, streamed, draft)], s.Fetch: lambda i: [_fetch(i, draft)],
@@ -42,18 +42,18 @@ def movement(declared: s.Schedule, draft: Draft) -> Movement:
         s.Store: lambda i: storing.store(i, draft),
     }  # fmt: skip
     for item in declared.items:
-        for made in makers.get(type(item), _nothing)(item):
-            if made is not None:
-                found[type(made)].append(made)
-    collectives.no_sums(found[Reduce], draft)
+        for line in makers.get(type(item), _nothing)(item):
+            if line is not None:
+                lines[type(line)].append(line)
+    collectives.no_sums(lines[Reduce], draft)
     for item in declared.items:
         if isinstance(item, s.Overlap):
-            made = collectives.overlap(item, found[Gather], found[Reduce], draft)
-            if made is not None:
-                found[Overlap].append(made)
-    _twice(found, draft)
-    _moved_already(found[Prefetch], found[Stream], draft)
-    return Movement(*(tuple(items) for items in found.values()))
+            line = collectives.overlap(item, lines[Gather], lines[Reduce], draft)
+            if line is not None:
+                lines[Overlap].append(line)
+    _twice(lines, draft)
+    _moved_already(lines[Prefetch], lines[Stream], draft)
+    return Movement(*(tuple(items) for items in lines.values()))
 
 
 def _nothing(item: object) -> list[Any]:
@@ -63,17 +63,17 @@ def _nothing(item: object) -> list[Any]:
 def _moved_already(prefetches: list[Prefetch], streams: list[Stream], draft: Draft) -> None:
     """A weight is prefetched only where neither a stream nor the routes move it."""
     carried = {w: g.span for stream in streams for _, groups in stream.lines for g in groups for w in g.weights}
-    chosen = {w: part for part, weights in draft.facts.experts.items() for w in weights}
+    routed = {w: part for part, weights in draft.facts.experts.items() for w in weights}
     for prefetch in prefetches:
         if prefetch.kind == "weight" and prefetch.what in carried:
             draft.sink.report("E202", f"a stream moves `{prefetch.what}` already", prefetch.span,
                               others=(Label(carried[prefetch.what], "here"),))  # fmt: skip
-        elif prefetch.kind == "weight" and prefetch.what in chosen:
-            draft.sink.report("E208", f"`{prefetch.what}` is chosen by routes: nothing is known of it before",
-                              prefetch.span, helps=(f"write `fetch {chosen[prefetch.what]}.experts`",))  # fmt: skip
+        elif prefetch.kind == "weight" and prefetch.what in routed:
+            draft.sink.report("E208", f"routes choose `{prefetch.what}` during the step, so it cannot be prefetched",
+                              prefetch.span, helps=(f"write `fetch {routed[prefetch.what]}.experts`",))  # fmt: skip
 
 
-def _twice(found: dict[type, list[Any]], draft: Draft) -> None:
+def _twice(lines: dict[type, list[Any]], draft: Draft) -> None:
     keys: dict[type, Callable[[Any], Any]] = {
         Fetch: lambda f: f.part,
         Prefetch: lambda p: (p.kind, p.what),
@@ -82,22 +82,22 @@ def _twice(found: dict[type, list[Any]], draft: Draft) -> None:
         Store: lambda t: t.weight,
     }
     for kind, key in keys.items():
-        _once([(key(item), item.span) for item in found[kind]], draft)
-    _once([(value, g.span) for g in found[Gather] for value in dict.fromkeys(g.values)], draft)
-    _once([(weight, g.span) for o in found[Overlap] for g in o.groups for weight in g.weights], draft)
-    for prefetch in found[Prefetch]:
+        _once([(key(item), item.span) for item in lines[kind]], draft)
+    _once([(value, g.span) for g in lines[Gather] for value in dict.fromkeys(g.values)], draft)
+    _once([(weight, g.span) for o in lines[Overlap] for g in o.groups for weight in g.weights], draft)
+    for prefetch in lines[Prefetch]:
         _once([((p.relation, p.what), p.span) for p in prefetch.points], draft)
 
 
-def _once(said: list[tuple[Any, Span]], draft: Draft) -> None:
+def _once(named: list[tuple[Any, Span]], draft: Draft) -> None:
     first: dict[Any, Span] = {}
-    for key, span in said:
+    for key, span in named:
         if key in first:
-            draft.sink.report("E202", "this is said twice", span, others=(Label(first[key], "first here"),))
+            draft.sink.report("E202", "this is given twice", span, others=(Label(first[key], "first here"),))
         first.setdefault(key, span)
 
 
-def _place(name: s.Name, draft: Draft) -> bool:
+def _is_scope(name: s.Name, draft: Draft) -> bool:
     if name.text in draft.facts.bodies:
         return True
     draft.sink.report("E204", f"unknown part or step `{name.text}`", name.span,
@@ -113,47 +113,51 @@ def _stream(item: s.Stream, streamed: dict[str, s.Name], draft: Draft) -> Stream
     slots, slot = count(given.get("slots"), {"": 1}, draft), count(given.get("slot"), BYTES, draft)
     lines: dict[str, tuple[Group, ...]] = {}
     for line in item.items:
-        if not isinstance(line, s.StreamLine) or not _place(line.part, draft):
+        if not isinstance(line, s.StreamLine) or not _is_scope(line.part, draft):
             continue
-        place = line.part.text
-        if place in lines:
-            draft.sink.report("E202", f"`{place}` is listed twice", line.span)
+        part = line.part.text
+        if part in lines:
+            draft.sink.report("E202", f"`{part}` is listed twice", line.span)
             continue
-        groups = [_group(g, place, draft) for g in line.groups]
+        groups = [_group(g, part, draft) for g in line.groups]
         for written in line.groups:
             for name in written.weights:
-                key = f"{place}:{name.text}"
+                key = f"{part}:{name.text}"
                 if key in streamed:
                     draft.sink.report("E202", f"`{name.text}` is streamed twice", name.span,
                                       others=(Label(streamed[key].span, "first here"),))  # fmt: skip
                 streamed.setdefault(key, name)
-        lines[place] = tuple(g for g in groups if g is not None)
+        lines[part] = tuple(g for g in groups if g is not None)
     if not lines:
-        draft.sink.report("E207", f"stream `{item.name.text}` carries nothing", item.name.span)
+        draft.sink.report("E207", f"stream `{item.name.text}` has no weights", item.name.span)
     if slots is None or slot is None:
         return None
     return Stream(item.name.text, slots, slot, tuple(lines.items()), item.span, given["slots"].span,
                   given["slot"].span)  # fmt: skip
 
 
-def _group(item: s.Group, place: str, draft: Draft) -> Group | None:
+def _group(item: s.Group, part: str, draft: Draft) -> Group | None:
     """Weights of one operand, each a matrix that is multiplied at this place and chosen before the model runs."""
     names: list[str] = []
     operands = []
     for name in item.weights:
-        weight = draft.weight(name, place)
+        weight = draft.weight(name, part)
         if weight is None:
             continue
-        products = [p for p in draft.facts.products_of(weight) if p.place == place]
+        products = [p for p in draft.facts.products_of(weight) if p.scope == part]
         if not products:
-            draft.sink.report("E208", f"`{place}` has no product with `{weight}`", name.span,
+            draft.sink.report("E208", f"`{part}` has no product with `{weight}`", name.span,
                               others=(Label(draft.model.weights[weight].span, "declared here"),),
                               helps=("vectors are fetched by `prefetch vectors`",)
                               if len(draft.model.weights[weight].shape) == 1 else ())  # fmt: skip
             continue
         if products[0].in_experts:
-            draft.sink.report("E208", f"`{weight}` is chosen by routes: a stream cannot know its order", name.span,
-                              helps=(f"write `fetch {place}.experts`",))  # fmt: skip
+            draft.sink.report(
+                "E208",
+                f"routes choose `{weight}` during the step, so a stream cannot know its order",
+                name.span,
+                helps=(f"write `fetch {part}.experts`",),
+            )
             continue
         names.append(weight)
         operands.append((name, products[0].operand))
@@ -171,7 +175,7 @@ def _fetch(item: s.Fetch, draft: Draft) -> Fetch | None:
     part, _, what = item.what.text.partition(".")
     if what != "experts" or part not in draft.facts.experts:
         known = [f"{p}.experts" for p in draft.facts.experts]
-        draft.sink.report("E204", f"`{item.what.text}` is nothing that routes choose", item.what.span,
+        draft.sink.report("E204", f"routes do not choose `{item.what.text}`", item.what.span,
                           helps=did_you_mean(item.what.text, known))  # fmt: skip
         return None
     return Fetch(part, slots or 1, item.span)
@@ -184,14 +188,14 @@ def _point(point: s.Point, draft: Draft) -> Point | None:
                                                                   and head in draft.facts.bodies):  # fmt: skip
         return Point(relation, text, point.span)
     if relation == "at":
-        draft.sink.report("E210", f"`{text}` is no point in time", point.span,
+        draft.sink.report("E210", f"`{text}` is not a point in time", point.span,
                           notes=("points are `P.start`, `before P.value`, `after P.value`, `previous P.value`, "
                                  "`previous part` and `previous layer`",),
                           helps=(f"write `after {text}`",) if text in draft.facts.values else ())  # fmt: skip
         return None
     if text in draft.facts.values:
         return Point(relation, text, point.span)
-    products = {f"{p.place}.{p.weight.split('.')[-1]}" for p in draft.facts.products}
+    products = {f"{p.scope}.{p.weight.split('.')[-1]}" for p in draft.facts.products}
     if text in products:
         return Point(relation, text, point.span)
     draft.value(point.name)

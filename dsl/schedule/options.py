@@ -11,18 +11,18 @@ BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 def options(given: tuple[s.Option, ...], known: tuple[str, ...], draft: Draft) -> dict[str, s.Option]:
     """Those that are known, by name, each once."""
-    found: dict[str, s.Option] = {}
+    by_name: dict[str, s.Option] = {}
     for option in given:
         name = option.name.text
         if name not in known:
             draft.sink.report("E206", f"unknown option `{name}`", option.span,
                               notes=(f"known: {', '.join(known)}",), helps=did_you_mean(name, known))  # fmt: skip
-        elif name in found:
-            draft.sink.report("E202", f"`{name}` is said twice", option.span,
-                              others=(Label(found[name].span, "first here"),))  # fmt: skip
+        elif name in by_name:
+            draft.sink.report("E202", f"`{name}` is given twice", option.span,
+                              others=(Label(by_name[name].span, "first here"),))  # fmt: skip
         else:
-            found[name] = option
-    return found
+            by_name[name] = option
+    return by_name
 
 
 def count(option: s.Option | None, units: dict[str, int], draft: Draft) -> int | None:
@@ -35,13 +35,15 @@ def count(option: s.Option | None, units: dict[str, int], draft: Draft) -> int |
         return None
     unit = value.unit or ""
     if unit not in units:
-        words = [u for u in units if u]
-        helps = did_you_mean(unit, words) or ((f"write `{value.text} {words[-1]}`",) if words else ())
+        units_left = [u for u in units if u]
+        helps = did_you_mean(unit, units_left) or ((f"write `{value.text} {units_left[-1]}`",) if units_left else ())
         what = f"unknown unit `{unit}`" if unit else f"`{option.name.text}` needs a unit"
         draft.sink.report("E206", what, value.span, helps=helps)
         return None
     if not isinstance(value.value, int) or not 0 < value.value < 1 << 40:
-        draft.sink.report("E205", f"{value.text} is not a positive whole number", value.span)
+        draft.sink.report(
+            "E205", f"`{option.name.text}` must be a positive whole number below 2 ** 40, not {value.text}", value.span
+        )
         return None
     return value.value * units[unit]
 

@@ -26,28 +26,28 @@ class Columns:
     scattered: frozenset[str]
     apart: frozenset[str]
 
-    def of(self, node: m.Node, place: str) -> bool:
+    def of(self, node: m.Node, scope: str) -> bool:
         """Whether cores can make their columns of a value from their columns of others alone."""
-        return bool(self.scattered) and self._of(node, place, self.weights)
+        return bool(self.scattered) and self._of(node, scope, self.weights)
 
-    def normed(self, node: m.Node, place: str) -> bool:
+    def normed(self, node: m.Node, scope: str) -> bool:
         """Whether a value is the RMS norm of one that is scattered, with a gain of which cores have their columns."""
-        return bool(self.scattered) and self._normed(node, place, self.weights)
+        return bool(self.scattered) and self._normed(node, scope, self.weights)
 
-    def _of(self, node: m.Node, place: str, weights: Container[str]) -> bool:
+    def _of(self, node: m.Node, scope: str, weights: Container[str]) -> bool:
         if isinstance(node, m.Local):
-            return f"{place}.{node.name}" in self.scattered
+            return f"{scope}.{node.name}" in self.scattered
         if not isinstance(node, m.Call) or not is_elementwise(node.op):
             return False
-        found = [self._of(arg, place, weights) for arg in node.args]
-        rest = [arg for arg, own in zip(node.args, found, strict=True) if not own]
-        return any(found) and all(_beside(arg, weights) for arg in rest)
+        parts = [self._of(arg, scope, weights) for arg in node.args]
+        rest = [arg for arg, own in zip(node.args, parts, strict=True) if not own]
+        return any(parts) and all(_beside(arg, weights) for arg in rest)
 
-    def _normed(self, node: m.Node, place: str, weights: Container[str]) -> bool:
+    def _normed(self, node: m.Node, scope: str, weights: Container[str]) -> bool:
         if not isinstance(node, m.Call) or node.op != "rms_norm":
             return False
         x, gain = node.args
-        return isinstance(x, m.Local) and self._of(x, place, weights) and _beside(gain, weights)
+        return isinstance(x, m.Local) and self._of(x, scope, weights) and _beside(gain, weights)
 
     @cached_property
     def weights(self) -> frozenset[str]:
@@ -63,16 +63,16 @@ class Columns:
             whole |= {p.weight for p in every if all(p is not other for other in cut)}
             inside = Counter(_weights(p.operand for p in cut if p.weight not in whole))
             gains = {name for name, count in inside.items() if count == reads[name]}
-            found = frozenset({p.weight for p in cut} - whole | gains)
-            if found == known:
-                return found
-            known = found
+            scattered = frozenset({p.weight for p in cut} - whole | gains)
+            if scattered == known:
+                return scattered
+            known = scattered
 
     def _multiplies(self, product: Product, weights: frozenset[str]) -> bool:
         if product.in_experts or product.weight not in weights or product.weight in self.apart:
             return False
-        operand, place = product.operand, product.place
-        return self._of(operand, place, weights) or self._normed(operand, place, weights)
+        operand, scope = product.operand, product.scope
+        return self._of(operand, scope, weights) or self._normed(operand, scope, weights)
 
 
 def _beside(node: m.Node, weights: Container[str]) -> bool:

@@ -21,7 +21,7 @@ LARGEST_ROWS = 8
 
 def resolve_schedule(declared: s.Schedule, model: m.Model, sink: Sink) -> Schedule | None:
     """The Schedule, or `None` where its machine is unknown; what is wrong goes to `sink`."""
-    before = len(sink.found)
+    before = len(sink.diagnostics)
     draft = Draft(sink, model, Facts(model))
     target, topology = _machine(declared, draft)
     settings = {item.keyword: item for item in declared.items if isinstance(item, s.Setting)
@@ -30,7 +30,7 @@ def resolve_schedule(declared: s.Schedule, model: m.Model, sink: Sink) -> Schedu
     spans, keep = _spans(settings.get("span"), draft)
     context = _context(settings.get("context"), declared, draft)
     if max(spans) > context and "span" in settings and "context" in settings:
-        draft.sink.report("E205", f"a pass over {max(spans)} tokens is longer than the context, {context}",
+        draft.sink.report("E205", f"a span of {max(spans)} tokens is longer than the context of {context} tokens",
                           settings["span"].span, others=(Label(settings["context"].span, "the context"),))  # fmt: skip
     _mesh(declared, target, topology, draft)
     for item in declared.items:
@@ -43,7 +43,7 @@ def resolve_schedule(declared: s.Schedule, model: m.Model, sink: Sink) -> Schedu
     for prefetch in moved.prefetches:
         if "context" in settings and prefetch.tile is not None:
             _tile(prefetch.tile, context, prefetch.span, draft)
-    if target is None or any(d.severity == "error" for d in sink.found[before:]):
+    if target is None or any(d.severity == "error" for d in sink.diagnostics[before:]):
         return None
     return Schedule(declared.name.text, model, target, topology, rows, spans, keep, context, tuple(draft.mesh.items()),
                     draft.shards, draft.splits, moved.streams, moved.fetches, moved.prefetches, moved.gathers,
@@ -55,31 +55,31 @@ def _tile(tile: int, context: int, span: Span, draft: Draft) -> None:
     shard = draft.shards.get("position")
     ways = prod(draft.mesh[axis] for axis in shard.axes) if shard is not None else 1
     longest = longest_tile(context, ways)
-    said = f"a tile of {tile} token{'s' * (tile > 1)}"
+    described = f"a tile of {tile} token{'s' * (tile > 1)}"
     if tile > longest and shard is not None and tile <= context:
-        draft.sink.report("E205", f"{said} is longer than what a core has, {longest} positions", span,
+        draft.sink.report("E205", f"{described} is longer than what a core has, {longest} positions", span,
                           helps=(f"write `tile = {longest} tokens`",),
                           others=(Label(shard.span, f"{context} positions over {ways} cores"),))  # fmt: skip
     elif tile > longest:
-        draft.sink.report("E205", f"{said} is longer than the context, {context}", span,
+        draft.sink.report("E205", f"{described} is longer than the context, {context}", span,
                           helps=(f"write `tile = {longest} tokens`",))  # fmt: skip
     elif tile < STEP:
-        draft.sink.report("E205", f"{said} is shorter than {STEP}", span,
-                          notes=("starting the transfers of shorter ones takes longer than they do",),
+        draft.sink.report("E205", f"{described} is shorter than {STEP}", span,
+                          notes=("shorter transfers take longer to start than to run",),
                           helps=(f"write `tile = {min(2 * STEP, longest)} tokens`",))  # fmt: skip
     elif tile % STEP:
         near = (tile // STEP * STEP, min(-(-tile // STEP) * STEP, longest))
-        draft.sink.report("E205", f"{said} is no multiple of {STEP}", span,
+        draft.sink.report("E205", f"{described} is not a multiple of {STEP}", span,
                           helps=tuple(f"write `tile = {size} tokens`" for size in dict.fromkeys(near)))  # fmt: skip
 
 
 def _machine(declared: s.Schedule, draft: Draft) -> tuple[Target | None, tuple[int, ...]]:
-    found = [item for item in declared.items if isinstance(item, s.Target) and draft.once("target", item.span)]
-    if not found:
-        draft.sink.report("E201", f"schedule `{declared.name.text}` names no target", declared.name.span,
+    machines = [item for item in declared.items if isinstance(item, s.Target) and draft.once("target", item.span)]
+    if not machines:
+        draft.sink.report("E201", f"schedule `{declared.name.text}` has no `target` line", declared.name.span,
                           helps=("write `target tpu7x 2x2x1`",))  # fmt: skip
         return None, ()
-    item = found[0]
+    item = machines[0]
     target = targets.find(item.chip.text)
     if target is None:
         draft.sink.report("E201", f"unknown target `{item.chip.text}`", item.chip.span,
@@ -111,16 +111,18 @@ def _no_such_machine(target: Target, item: s.Target, draft: Draft) -> None:
 
 def _numbers(item: s.Setting | None, draft: Draft, largest: int | None) -> tuple[int, ...]:
     values: list[int] = []
-    for number in () if item is None else item.values:
+    if item is None:
+        return ()
+    for number in item.values:
         value = number.value
         if not isinstance(value, int) or value < 1 or (largest is not None and value > largest):
-            limit = f"1 to {largest}" if largest else "1 or more"
-            draft.sink.report("E205", f"{number.text} is not a whole number, {limit}", number.span)
+            limit = f"from 1 to {largest}" if largest else "of 1 or more"
+            draft.sink.report("E205", f"`{item.keyword}` takes whole numbers {limit}, not {number.text}", number.span)
         elif value in values:
             draft.sink.report("E205", f"{value} is listed twice", number.span)
         else:
             values.append(value)
-    if item is not None and item.keyword == "rows" and item.options:
+    if item.keyword == "rows" and item.options:
         draft.sink.report("E206", "`rows` takes no options", item.options[0].span)
     return tuple(values)
 
@@ -137,7 +139,7 @@ def _spans(item: s.Setting | None, draft: Draft) -> tuple[tuple[int, ...], bool]
 
 def _context(item: s.Setting | None, declared: s.Schedule, draft: Draft) -> int:
     if item is None:
-        draft.sink.report("E201", f"schedule `{declared.name.text}` says no context", declared.name.span,
+        draft.sink.report("E201", f"schedule `{declared.name.text}` has no `context` line", declared.name.span,
                           helps=("write `context 4096`",))  # fmt: skip
         return 1
     values = _numbers(item, draft, None)
@@ -152,7 +154,11 @@ def _mesh(declared: s.Schedule, target: Target | None, topology: tuple[int, ...]
             continue
         for axis in item.axes:
             if not isinstance(axis.size.value, int) or axis.size.value < 1:
-                draft.sink.report("E205", f"{axis.size.text} is not a whole number, 1 or more", axis.size.span)
+                draft.sink.report(
+                    "E205",
+                    f"the length of axis `{axis.name.text}` must be a whole number of 1 or more, not {axis.size.text}",
+                    axis.size.span,
+                )
             elif axis.name.text in draft.mesh:
                 draft.sink.report("E203", f"axis `{axis.name.text}` is named twice", axis.span)
             else:
@@ -183,7 +189,7 @@ def _shard(item: s.Shard, draft: Draft) -> None:
                               helps=did_you_mean(name, (*model.sizes, "position")))  # fmt: skip
         elif name not in used:
             draft.sink.report("E207", f"no weight or state has an axis of `{name}`", entry.size.span,
-                              notes=("a line that changes nothing is an error",))  # fmt: skip
+                              notes=("a line without an effect is an error",))  # fmt: skip
         elif name in draft.shards:
             draft.sink.report("E202", f"`{name}` is sharded twice", entry.span,
                               others=(Label(draft.shards[name].span, "first here"),))  # fmt: skip
@@ -194,8 +200,8 @@ def _shard(item: s.Shard, draft: Draft) -> None:
             draft.sink.report("E206", f"unknown option `{entry.option.text}`", entry.option.span,
                               helps=("`(repeat)` lets several cores hold the same entry",))  # fmt: skip
         elif axes and all(draft.mesh[axis] == 1 for axis in axes):
-            draft.sink.report("E207", f"one core cannot share `{name}` out", entry.span,
-                              notes=("a line that changes nothing is an error",))  # fmt: skip
+            draft.sink.report("E207", f"`{name}` is sharded over one core only", entry.span,
+                              notes=("a line without an effect is an error",))  # fmt: skip
         elif axes:
             draft.shards[name] = Shard(name, axes, entry.option is not None, entry.span)
 
@@ -208,7 +214,7 @@ def _split(item: s.Split, draft: Draft) -> None:
             continue
         declared = draft.model.weights[weight]
         if len(declared.shape) != 2 or not draft.facts.products_of(weight):
-            draft.sink.report("E207", f"`{weight}` is no product's matrix; only products are split", name.span,
+            draft.sink.report("E207", f"`{weight}` is not the matrix of a product; only those are split", name.span,
                               others=(Label(declared.span, "declared here"),))  # fmt: skip
         elif weight in draft.splits:
             draft.sink.report("E202", f"`{weight}` is split twice", name.span,

@@ -55,13 +55,13 @@ class Shares:
 
     def repeats(self, axis: Poly) -> int:
         """How many cores, one after the other among those of `over`, hold the same entries of an axis."""
-        found = 1
+        repeats = 1
         for name in {atom.name for atom in axis.atoms if atom.expr is None and self._is_cut(atom.name)}:
             shard, length = self.schedule.shards[name], self.instance.values[name]
             assert isinstance(length, int)
             ways = self.schedule.ways(shard.axes)
-            found *= ways // length if shard.repeat and length < ways else 1
-        return found
+            repeats *= ways // length if shard.repeat and length < ways else 1
+        return repeats
 
     def _is_cut(self, name: str) -> bool:
         length = self.instance.values.get(name)
@@ -70,10 +70,10 @@ class Shares:
     def length(self, axis: Poly) -> int:
         """One core's share of an axis of values; of experts only the weights are shared out."""
 
-        found = self._lengths.get(axis)
-        if found is None:
-            found = self._lengths[axis] = int(axis.evaluate(self._atom))
-        return found
+        length = self._lengths.get(axis)
+        if length is None:
+            length = self._lengths[axis] = int(axis.evaluate(self._atom))
+        return length
 
     @cached_property
     def _lengths(self) -> dict[Poly, int]:
@@ -92,10 +92,10 @@ class Shares:
 
         A split product's rows are cut further, and so are the columns that contract a value left scattered.
         """
-        found = self._weight_shapes.get(weight.name)
-        if found is None:
-            found = self._weight_shapes[weight.name] = self._weight_shape(weight)
-        return found
+        shape = self._weight_shapes.get(weight.name)
+        if shape is None:
+            shape = self._weight_shapes[weight.name] = self._weight_shape(weight)
+        return shape
 
     @cached_property
     def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -157,10 +157,10 @@ class Shares:
 
     def weight_bytes(self, weight: m.Weight) -> int:
         """One core's bytes of a weight in one layer, unpadded within its share."""
-        found = self._weight_bytes.get(weight.name)
-        if found is None:
-            found = self._weight_bytes[weight.name] = self._bytes_of(weight)
-        return found
+        bytes_ = self._weight_bytes.get(weight.name)
+        if bytes_ is None:
+            bytes_ = self._weight_bytes[weight.name] = self._bytes_of(weight)
+        return bytes_
 
     @cached_property
     def _weight_bytes(self) -> dict[str, int]:
@@ -174,11 +174,11 @@ class Shares:
 
     def state_bytes(self, state: m.State) -> int:
         """One core's bytes of a state, or of one position of a cache, for one row and layer, as a step reads them."""
-        found = self._state_bytes.get(state.name)
-        if found is None:
-            found = self._expanded(state) if self._is_expanded(state) else self._plain(state)
-            self._state_bytes[state.name] = found
-        return found
+        bytes_ = self._state_bytes.get(state.name)
+        if bytes_ is None:
+            bytes_ = self._expanded(state) if self._is_expanded(state) else self._plain(state)
+            self._state_bytes[state.name] = bytes_
+        return bytes_
 
     @cached_property
     def _state_bytes(self) -> dict[str, int]:

@@ -25,10 +25,10 @@ def resolve_speculation(declared: s.Speculate, models: dict[str, m.Model], sched
         if name.text not in known:
             sink.report("E206", f"unknown line `{name.text}`", name.span, helps=did_you_mean(name.text, known))
         elif items[name.text] is not item:
-            sink.report("E202", f"`{name.text}` is said twice", item.span)
+            sink.report("E202", f"`{name.text}` is given twice", item.span)
     missing = [word for word in known if word not in items]
     for word in missing:
-        sink.report("E201", f"`{declared.name.text}` says no `{word}`", declared.name.span)
+        sink.report("E201", f"`{declared.name.text}` has no `{word}` line", declared.name.span)
     if missing:
         return None
     sides = [_side(items[role], role, models, schedules, sink) for role in ("target", "drafter")]
@@ -44,7 +44,7 @@ def _side(item: s.Pairing | s.Option, role: str, models: dict[str, m.Model], sch
         Schedule | None):  # fmt: skip
     if not isinstance(item, s.Pairing):
         helps = (f"write `{role} = model on schedule`",)
-        sink.report("E206", f"`{role}` is a model on a schedule", item.span, helps=helps)
+        sink.report("E206", f"`{role}` takes a model and a schedule", item.span, helps=helps)
         return None
     if item.model.text not in models:
         sink.report("E122", f"unknown model `{item.model.text}`", item.model.span,
@@ -63,7 +63,7 @@ def _drafts(item: s.Pairing | s.Option, sink: Sink) -> int | None:
     value = item.value if isinstance(item, s.Option) else None
     if isinstance(value, s.Number) and value.unit == "drafts" and isinstance(value.value, int) and value.value > 0:
         return value.value
-    sink.report("E206", "`verify` is a number of drafts", item.span, helps=("write `verify = 7 drafts`",))
+    sink.report("E206", "`verify` takes a number of drafts", item.span, helps=("write `verify = 7 drafts`",))
     return None
 
 
@@ -91,7 +91,7 @@ def _fit(declared: s.Speculate, target: Schedule, drafter: Schedule, drafts: int
         sink.report("E212", f"the target runs on {target.cores} cores, the drafter on {drafter.cores}",
                     declared.name.span, others=parties)  # fmt: skip
     if drafter.context < target.context:
-        sink.report("E212", f"the drafter remembers {drafter.context} tokens, the target {target.context}",
+        sink.report("E212", f"the drafter's context has {drafter.context} tokens, the target's {target.context}",
                     declared.name.span, others=parties)  # fmt: skip
     if drafts + 1 not in target.spans:
         sink.report("E212", f"{drafts} drafts are verified in a span of {drafts + 1} rows; `{target.name}` has "

@@ -19,7 +19,7 @@ def store(item: s.Store, draft: Draft) -> list[Store]:
         codec = resolve_codec(item.codec, Scope(World(draft.sink, frozenset()), None))
     except Stop:
         return []
-    found = []
+    stored = []
     for name in item.weights:
         weight = draft.weight(name)
         if weight is None:
@@ -27,21 +27,21 @@ def store(item: s.Store, draft: Draft) -> list[Store]:
         declared = draft.model.weights[weight].codec
         if declared == codec:
             draft.sink.report("E207", f"`{weight}` is {codec} already", name.span,
-                              notes=("a line that changes nothing is an error",))  # fmt: skip
+                              notes=("a line without an effect is an error",))  # fmt: skip
         elif (why := _why_not(weight, declared, codec, draft)) is not None:
             reason, helps = why
             draft.sink.report("E217", f"`{weight}` cannot be kept as {codec}: {reason}", name.span, helps=helps,
                               notes=(f"experts that are mxfp4 can be fp8 in blocks of {_GROUP} inputs or a multiple: "
                                      "that can be proven exact",))  # fmt: skip
         else:
-            found.append(Store(weight, codec, name.span))
-    return found
+            stored.append(Store(weight, codec, name.span))
+    return stored
 
 
 def _why_not(weight: str, declared: m.Codec, codec: m.Codec, draft: Draft) -> tuple[str, tuple[str, ...]] | None:
     """What stands against it, and what would do."""
     if not any(weight in weights for weights in draft.facts.experts.values()):
-        return "it is no routed expert's", ()
+        return "it does not belong to routed experts", ()
     if declared.name != "mxfp4":
         return f"{declared} has more bits than that holds", ()
     if codec.name != "fp8":

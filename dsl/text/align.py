@@ -33,7 +33,7 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-def space(before: Word, after: Word, place: str, earlier: Word | None) -> str:
+def space(before: Word, after: Word, context: str, earlier: Word | None) -> str:
     """What stands between two words of a line."""
     if before.kind in _TIGHT_AFTER or after.kind in _TIGHT_BEFORE:
         return ""
@@ -41,7 +41,7 @@ def space(before: Word, after: Word, place: str, earlier: Word | None) -> str:
         grouped = earlier is not None and earlier.kind in ("GROUP", "BLOCK", "BY")
         return " " if grouped or before.kind not in _OPERANDS else ""
     if after.kind == "LPAR":
-        return "" if before.kind == "NAME" and place not in ("schedule", "stream") else " "
+        return "" if before.kind == "NAME" and context not in ("schedule", "stream") else " "
     if before.kind == "MINUS" and (earlier is None or earlier.kind not in _OPERANDS):
         return ""
     return "  " if after.kind == "COMMENT" else " "
@@ -63,63 +63,63 @@ class Line:
     starts: dict[str, int] = field(factory=dict)
 
 
-def line(entry: Entry, place: str, indent: int) -> Line:
+def line(entry: Entry, context: str, indent: int) -> Line:
     """Cut a statement; its continuation lines are kept where the author broke it."""
-    words = _broken(entry.words, place, indent)
-    kind, columns = _kind(words, place)
-    made = Line(kind, columns, words[0].text)
+    words = _broken(entry.words, context, indent)
+    kind, columns = _kind(words, context)
+    laid_out = Line(kind, columns, words[0].text)
     depth, left, cell = 0, set(columns), ""
     code = [words[0]]  # without comments
     for word in words[1:]:
-        gap = space(code[-1], word, place, code[-2] if len(code) > 1 else None)
-        starts = _starts(code, word, place) if not depth else ""
+        gap = space(code[-1], word, context, code[-2] if len(code) > 1 else None)
+        starts = _starts(code, word, context) if not depth else ""
         depth += (word.kind in _OPEN) - (word.kind in _CLOSE)
-        if word.kind == "OR" and place == "weights":
+        if word.kind == "OR" and context == "weights":
             left.clear()  # the columns are those of the first place
         if word.breaks:
-            made.rows.append(word.text)
-        elif made.rows:
-            made.rows[-1] += gap + word.text
+            laid_out.rows.append(word.text)
+        elif laid_out.rows:
+            laid_out.rows[-1] += gap + word.text
         elif starts in left:
             cell = starts
-            made.cells[cell] = word.text
+            laid_out.cells[cell] = word.text
             left -= set(list(columns)[: list(columns).index(cell) + 1])
         elif cell:
-            made.cells[cell] += gap + word.text
+            laid_out.cells[cell] += gap + word.text
         else:
-            made.head += gap + word.text
+            laid_out.head += gap + word.text
         if word.kind != "COMMENT":
             code.append(word)
-    return made
+    return laid_out
 
 
-def _kind(words: list[Word], place: str) -> tuple[str, dict[str, int]]:
+def _kind(words: list[Word], context: str) -> tuple[str, dict[str, int]]:
     """What a statement shares columns with, and which."""
     first = words[0].kind
-    if place in ("weights", "state"):
+    if context in ("weights", "state"):
         return "stored", _STORED
-    if place in ("model", "schedule") and first in _COLUMNS:
+    if context in ("model", "schedule") and first in _COLUMNS:
         return "declared" if _COLUMNS[first] is _DECLARED else first, _COLUMNS[first]
-    if place in ("part", "step"):
+    if context in ("part", "step"):
         return "assigned", {"EQUAL": 1}
-    if place in ("stream", "speculate"):
+    if context in ("stream", "speculate"):
         sign = next((word.kind for word in words if word.kind in ("EQUAL", "COLON")), "")
         return sign, {sign: 1} if sign else {}
     return first, {}
 
 
-def _starts(code: Sequence[Word], word: Word, place: str) -> str:
+def _starts(code: Sequence[Word], word: Word, context: str) -> str:
     """The column that a word outside of brackets begins, if any."""
-    if place == "weights" and code[-1].kind == "RSQB":
+    if context == "weights" and code[-1].kind == "RSQB":
         return "PLACE"
-    if place == "schedule" and word.kind == "LPAR":
+    if context == "schedule" and word.kind == "LPAR":
         return "OPTIONS"
     return word.kind
 
 
-def _broken(words: list[Word], place: str, indent: int) -> list[Word]:
+def _broken(words: list[Word], context: str, indent: int) -> list[Word]:
     """A weight with places that do not fit a line has one on each."""
-    if place != "weights" or not any(word.kind == "OR" for word in words):
+    if context != "weights" or not any(word.kind == "OR" for word in words):
         return words
     if indent + sum(len(word.text) + 1 for word in words) <= WIDTH:
         return words

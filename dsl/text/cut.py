@@ -8,7 +8,7 @@ from enum import Enum
 from attrs import field
 
 from ..records import define
-from .forms import BLOCKS, WORDS, block_place
+from .forms import BLOCKS, WORDS, block_context
 from .limits import DEEPEST_BLOCK
 from .scan import Piece, brackets, is_lambda
 
@@ -45,7 +45,7 @@ class Body:
 
     first: int
     open: int
-    place: str
+    context: str
     indent: int
     close: int | None = None
     end: int = 0
@@ -76,9 +76,9 @@ class Cutter:
     first: int | None = None
 
     @property
-    def place(self) -> str:
+    def context(self) -> str:
         """The kind of block that we are in."""
-        return self.bodies[-1].place if self.bodies else "file"
+        return self.bodies[-1].context if self.bodies else "file"
 
     def run(self) -> Cut:
         """Every piece belongs to a statement, is a brace of a block, or is listed as wrong."""
@@ -136,12 +136,12 @@ class Cutter:
         """How many blocks may stay open around a statement that begins with this word."""
         here, after = self.pieces[i], self.pieces[i + 1] if i + 1 < len(self.pieces) else None
         stays = len(self.bodies)
-        if here.kind != "word" or after is None or here.text in WORDS[self.place]:
+        if here.kind != "word" or after is None or here.text in WORDS[self.context]:
             return stays
         if after.kind not in ("word", "string") and after.text not in ("{", "("):
             return stays
         for depth in range(stays - 1, max(-1, stays - _FAR), -1):
-            if here.text in WORDS[self.bodies[depth - 1].place if depth else "file"]:
+            if here.text in WORDS[self.bodies[depth - 1].context if depth else "file"]:
                 return depth
         return stays
 
@@ -171,15 +171,15 @@ class Cutter:
         if len(following) == 2 and following[0].kind == "word":
             if following[1].text == "=" and last.text != ",":
                 return False
-            if following[0].text in WORDS[self.place] and following[1].kind == "word":
+            if following[0].text in WORDS[self.context] and following[1].kind == "word":
                 return False
         return True
 
     def finish(self, i: int) -> None:
         """The current statement ends before piece `i`."""
         if self.first is not None:
-            found = Statement(self.first, self.end(i))
-            (self.bodies[-1].statements if self.bodies else self.cut.statements).append(found)
+            statement = Statement(self.first, self.end(i))
+            (self.bodies[-1].statements if self.bodies else self.cut.statements).append(statement)
             self.first = None
 
     def end(self, i: int) -> int:
@@ -192,7 +192,7 @@ class Cutter:
         """A block's brace; one that nothing stands before opens a block of no kind."""
         first = i if self.first is None else self.first
         owner = Statement(first, max(first, self.end(i)))
-        owner.body = Body(first, i, block_place(self.pieces[first].text), self.indent(first))
+        owner.body = Body(first, i, block_context(self.pieces[first].text), self.indent(first))
         (self.bodies[-1].statements if self.bodies else self.cut.statements).append(owner)
         self.bodies.append(owner.body)
         self.first = None

@@ -39,8 +39,8 @@ def decode_source(name: str, data: bytes) -> Source | Diagnostic:
     except UnicodeDecodeError as e:
         before = data[: e.start].decode("utf-8")
         shown = Source(name, before + data[e.start :].decode("utf-8", "replace"))
-        place = Label(Span(shown, len(before), len(before) + 1), f"byte 0x{data[e.start]:02x} at offset {e.start}")
-        return Diagnostic("E004", f"`{name}` is not UTF-8", place, helps=("save it as UTF-8",))
+        label = Label(Span(shown, len(before), len(before) + 1), f"byte 0x{data[e.start]:02x} at offset {e.start}")
+        return Diagnostic("E004", f"`{name}` is not UTF-8", label, helps=("save it as UTF-8",))
 
 
 def read_regular(path: Path) -> str:

@@ -16,31 +16,31 @@ from .parse import parse
 
 def format_source(source: Source) -> str | list[Diagnostic]:
     """The text in canonical layout, its line ends as the first one was; or the errors of a text that has some."""
-    _, found = parse(source)
-    if found:
-        return found
+    _, diagnostics = parse(source)
+    if diagnostics:
+        return diagnostics
     lines = _body(layout(source), "file", 0)
     first = source.text.find("\n")
     end = "\r\n" if first > 0 and source.text[first - 1] == "\r" else "\n"
     return end.join(lines) + end
 
 
-def _body(entries: list[Entry], place: str, indent: int) -> list[str]:
+def _body(entries: list[Entry], context: str, indent: int) -> list[str]:
     """The lines of a block's inside."""
     lines: list[str] = []
     beside: list[tuple[int, str]] = []
-    for section in _sections(entries, place, indent):
-        for entry, made in section:
+    for section in _sections(entries, context, indent):
+        for entry, row in section:
             if entry.blank and lines:
                 _comments(lines, beside)
                 lines.append("")
-            if made is None:
+            if row is None:
                 _comments(lines, beside)
                 lines.append(" " * indent + (entry.comment or ""))
                 continue
-            if made.rows or entry.comment is None or entry.block is not None:
+            if row.rows or entry.comment is None or entry.block is not None:
                 _comments(lines, beside)
-            lines += _rows(made, indent, place)
+            lines += _rows(row, indent, context)
             if entry.block is not None:
                 lines[-1] += " {"
                 lines += _block(entry.block, lines, indent)
@@ -50,33 +50,33 @@ def _body(entries: list[Entry], place: str, indent: int) -> list[str]:
     return lines
 
 
-def _sections(entries: list[Entry], place: str, indent: int) -> list[list[tuple[Entry, Line | None]]]:
+def _sections(entries: list[Entry], context: str, indent: int) -> list[list[tuple[Entry, Line | None]]]:
     """Runs of statements that share columns: of one kind, one after the other, without a block among them."""
     sections: list[list[tuple[Entry, Line | None]]] = []
     for entry in entries:
-        made = line(entry, place, indent) if entry.words else None
+        row = line(entry, context, indent) if entry.words else None
         before = sections[-1][-1] if sections else None
         shares = (
-            made is not None
+            row is not None
             and before is not None
             and before[1] is not None
-            and before[1].kind == made.kind
+            and before[1].kind == row.kind
             and not (entry.blank or entry.block or before[0].block)
         )
         if shares:
-            sections[-1].append((entry, made))
+            sections[-1].append((entry, row))
         else:
-            sections.append([(entry, made)])
+            sections.append([(entry, row)])
     for section in sections:
-        align([made for _, made in section if made is not None])
+        align([row for _, row in section if row is not None])
     return sections
 
 
-def _rows(made: Line, indent: int, place: str) -> list[str]:
+def _rows(laid_out: Line, indent: int, context: str) -> list[str]:
     """A statement's lines: the first with its columns, then those that continue it."""
-    deeper = indent + (made.starts["COLON"] + 2 if place == "weights" and "COLON" in made.starts else 4)
-    rows = [" " * (indent if row[0] in ")]}" else deeper) + row for row in made.rows]
-    return [" " * indent + made.text, *rows]
+    deeper = indent + (laid_out.starts["COLON"] + 2 if context == "weights" and "COLON" in laid_out.starts else 4)
+    rows = [" " * (indent if row[0] in ")]}" else deeper) + row for row in laid_out.rows]
+    return [" " * indent + laid_out.text, *rows]
 
 
 def _block(block: Block, lines: list[str], indent: int) -> list[str]:
@@ -84,7 +84,7 @@ def _block(block: Block, lines: list[str], indent: int) -> list[str]:
     if block.opening is not None:
         lines[-1] += f"  {block.opening}"
     closing = "" if block.closing is None else f"  {block.closing}"
-    return [*_body(block.entries, block.place, indent + 2), " " * indent + "}" + closing]
+    return [*_body(block.entries, block.context, indent + 2), " " * indent + "}" + closing]
 
 
 def _comments(lines: list[str], beside: list[tuple[int, str]]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-# For each kind of place, what it is called and the grammar's start rule for one statement there.
-PLACES = {
+# For each kind of context, what it is called and the grammar's start rule for one statement there.
+CONTEXTS = {
     "file": ("a file", "top"),
     "model": ("a model", "model_item"),
     "part": ("a part", "part_item"),
@@ -17,7 +17,7 @@ PLACES = {
     "speculate": ("a `speculate` block", "speculate_item"),
 }
 
-# The word that begins a block, and the kind of place between its braces.
+# The word that begins a block, and the kind of context between its braces.
 BLOCKS = {
     "model": "model", "schedule": "schedule", "speculate": "speculate", "part": "part", "step": "step", "for": "step",
     "weights": "weights", "state": "state", "cache": "state", "buffer": "state", "stream": "stream",
@@ -117,42 +117,48 @@ def keywords(terminals: frozenset[str]) -> list[str]:
 
 
 def expected(terminals: frozenset[str]) -> str:
-    """`an expression`, or `` `from` or the end of the line ``: what may stand at a place."""
+    """`an expression`, or `` `from` or the end of the line ``: what may stand at a point."""
     left = set(terminals)
-    said = []
+    phrases = []
     if {"NAME", "NUMBER", "LPAR"} <= left:
-        said.append("an expression")
+        phrases.append("an expression")
         left -= {"NAME", "NUMBER", "LPAR", "MINUS", "NOT"}
     elif {"PLUS", "STAR"} <= left:
-        said.append("an operator")
+        phrases.append("an operator")
         left -= _OPERATORS | {"LPAR", "LSQB", "DOT", "_LAMBDA"}
     if len(left) > 1:
         left -= {"DOT", "_NL"}
     ends = left & {"$END", "_NL"}
-    said += sorted((human(t) or t for t in left - ends), key=lambda word: (word[0] != "a", word))
-    said += ["the end of the line"] * bool(ends)
-    if len(said) > 8:
-        said = [*said[:7], "…"]
-    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} or {said[-1]}" if said else "nothing more"
+    phrases += sorted((human(t) or t for t in left - ends), key=lambda word: (word[0] != "a", word))
+    phrases += ["the end of the line"] * bool(ends)
+    if len(phrases) > 8:
+        phrases = [*phrases[:7], "…"]
+    return (
+        phrases[0]
+        if len(phrases) == 1
+        else f"{', '.join(phrases[:-1])} or {phrases[-1]}"
+        if phrases
+        else "nothing more"
+    )
 
 
-def form(word: str, place: str) -> tuple[str, ...]:
+def form(word: str, context: str) -> tuple[str, ...]:
     """A note with the form of the statement that begins with a word."""
-    found = FORMS.get(word) if word in WORDS[place] else NAMED_FORMS.get(place)
-    return (f"form: {found}",) if found else ()
+    form_ = FORMS.get(word) if word in WORDS[context] else NAMED_FORMS.get(context)
+    return (f"form: {form_}",) if form_ else ()
 
 
 def near(word: str, known: frozenset[str] | list[str]) -> str | None:
     """The known word that this one is most likely a misspelling of."""
-    found = get_close_matches(word[:40].lower(), sorted(known), n=1, cutoff=0.65) if len(word) > 1 else []
-    return found[0] if found else None
+    matches = get_close_matches(word[:40].lower(), sorted(known), n=1, cutoff=0.65) if len(word) > 1 else []
+    return matches[0] if matches else None
 
 
-def block_place(word: str) -> str:
+def block_context(word: str) -> str:
     """What stands in the braces of a block that begins with a word, perhaps misspelt."""
     return BLOCKS.get(word) or BLOCKS.get(near(word, frozenset(BLOCKS)) or "") or "unknown"
 
 
 def homes(word: str) -> list[str]:
-    """The kinds of places where a statement may begin with a word."""
-    return [PLACES[place][0] for place, words in WORDS.items() if word in words and place != "unknown"]
+    """The contexts in which a statement may begin with a word."""
+    return [CONTEXTS[context][0] for context, words in WORDS.items() if word in words and context != "unknown"]

@@ -25,7 +25,7 @@ class Word:
 class Block:
     """What stands between braces; `opening` and `closing` are comments beside them."""
 
-    place: str
+    context: str
     entries: list[Entry]
     opening: str | None = None
     closing: str | None = None
@@ -41,7 +41,7 @@ class Entry:
     blank: bool = False
 
 
-_PLACES = {
+_CONTEXTS = {
     "MODEL": "model", "SCHEDULE": "schedule", "SPECULATE": "speculate", "PART": "part", "STEP": "step", "FOR": "step",
     "WEIGHTS": "weights", "STATE": "state", "CACHE": "state", "BUFFER": "state", "STREAM": "stream",
 }  # fmt: skip
@@ -50,15 +50,15 @@ _PLACES = {
 def words(source: Source) -> list[Word]:
     """The tokens and comments of a text that parses, and a `_NL` wherever a statement ends."""
     parser = grammar().parse_interactive(source.text, start="file")
-    found = [(t.start_pos or 0, t.end_pos or 0, t.type, str(t)) for t in parser.iter_parse()]
-    found += [(c.span.start, c.span.end, "COMMENT", c.text) for c in comments(source)]
-    made, last = [], 0
-    for start, end, kind, text in sorted(found):
+    tokens = [(t.start_pos or 0, t.end_pos or 0, t.type, str(t)) for t in parser.iter_parse()]
+    tokens += [(c.span.start, c.span.end, "COMMENT", c.text) for c in comments(source)]
+    result, last = [], 0
+    for start, end, kind, text in sorted(tokens):
         lines = source.text.count("\n", last, start)
-        made.append(Word(kind, text, lines > 0 or last == 0, lines > 1))
+        result.append(Word(kind, text, lines > 0 or last == 0, lines > 1))
         if kind != "_NL":
             last = end
-    return made
+    return result
 
 
 @define
@@ -95,24 +95,24 @@ class Reader:
 
     def entry(self) -> Entry:
         """A statement with its block and the comment beside it."""
-        found = Entry(blank=self.words[self.at].blank)
+        entry = Entry(blank=self.words[self.at].blank)
         inside = 0  # functions' bodies
         while inside or self.kind not in ("_NL", "RBRACE", "$END"):
             if self.kind == "LBRACE":
-                self.block(found)
-                return found
+                self.block(entry)
+                return entry
             inside += (self.kind == "_LAMBDA") - (self.kind == "RBRACE")
-            found.words.append(self.take())
-        if found.words[-1].kind == "COMMENT":
-            found.comment = found.words.pop().text
-        return found
+            entry.words.append(self.take())
+        if entry.words[-1].kind == "COMMENT":
+            entry.comment = entry.words.pop().text
+        return entry
 
     def block(self, owner: Entry) -> None:
         """A block; one that stands on one line stays there, as words of its statement."""
         start = self.at
         self.take()
         opening = self.beside()
-        place = _PLACES[owner.words[0].kind]
+        context = _CONTEXTS[owner.words[0].kind]
         inside = list(self.entries())
         brace = self.take()
         if inside and not any(word.breaks for word in self.words[start + 1 : self.at]):
@@ -123,7 +123,7 @@ class Reader:
             owner.words += [Word("LBRACE", "{", False, False), Word("RBRACE", brace.text, False, False)]
             owner.comment = self.beside()
             return
-        owner.block = Block(place, inside, opening, self.beside())
+        owner.block = Block(context, inside, opening, self.beside())
 
 
 def layout(source: Source) -> list[Entry]:

@@ -40,16 +40,16 @@ def refusal(tree: Tree[Token]) -> Refusal | None:
     while todo:
         node, blocks, depth = todo.pop()
         if isinstance(node, Token):
-            found = _number(node) if node.type == "NUMBER" else None
+            problem = _number(node) if node.type == "NUMBER" else None
         elif isinstance(node, Tree):
-            found = _grouping(node) or _nesting(node, blocks, depth)
+            problem = _grouping(node) or _nesting(node, blocks, depth)
             inside = node.data in _BLOCKS or node.data == "file"
             step = (blocks + (node.data in _BLOCKS), 0) if inside else (blocks, depth + 1)
             todo.extend((child, *step) for child in reversed(node.children))
         else:
             continue
-        if found:
-            return found
+        if problem:
+            return problem
     return None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ..diagnostics import Diagnostic, Label
 from ..records import frozen
 from ..source import Source, Span
-from .forms import BLOCKS, PLACES, WORDS, expected, form, homes, keywords, near
+from .forms import BLOCKS, CONTEXTS, WORDS, expected, form, homes, keywords, near
 from .limits import Refusal
 from .scan import Piece, brackets
 
@@ -48,7 +48,7 @@ class Broken:
     """A statement that does not parse, where it stands, and its pieces."""
 
     source: Source
-    place: str
+    context: str
     pieces: Sequence[Piece]
 
     def span(self, start: int, end: int) -> Span:
@@ -73,9 +73,9 @@ class Broken:
 
 def diagnose(broken: Broken, failure: Failure) -> Diagnostic:
     """What is wrong with a statement."""
-    found = _characters(broken) or _unbalanced(broken)
-    if found:
-        return found
+    diagnostic = _characters(broken) or _unbalanced(broken)
+    if diagnostic:
+        return diagnostic
     at = next((i for i, piece in enumerate(broken.pieces) if piece.end > failure.start), len(broken.pieces))
     if failure.terminal == "$END":
         at = len(broken.pieces)
@@ -95,7 +95,7 @@ def _characters(broken: Broken) -> Diagnostic | None:
             return broken.report("E013", "this text has no closing quote", piece, helps=helps)
         if piece.text == ";":
             helps = ("leave it out: the end of the line ends a statement",)
-            return broken.report("E016", "no semicolons", piece, helps=helps)
+            return broken.report("E016", "semicolons are not part of the language", piece, helps=helps)
         if piece.kind == "other":
             instead = [f"use {_INSTEAD[piece.text]}"] if piece.text in _INSTEAD else []
             shown = f"`{piece.text}`" if piece.text.isprintable() and not piece.text.isspace() else "this character"
@@ -118,12 +118,12 @@ def _unbalanced(broken: Broken) -> Diagnostic | None:
 
 
 def _beginning(broken: Broken, at: int) -> Diagnostic | None:
-    """A first word that begins no statement of this place."""
-    first, place = broken.pieces[0], broken.place
-    called = PLACES[place][0] if place in PLACES else "this block"
-    if first.kind != "word" or first.text in WORDS[place] or at > 1:
+    """A first word that begins no statement of this context."""
+    first, context = broken.pieces[0], broken.context
+    called = CONTEXTS[context][0] if context in CONTEXTS else "this block"
+    if first.kind != "word" or first.text in WORDS[context] or at > 1:
         return _comment(broken, first) if at == 0 else None
-    known, second = WORDS[place], broken.pieces[1] if len(broken.pieces) > 1 else None
+    known, second = WORDS[context], broken.pieces[1] if len(broken.pieces) > 1 else None
     # Where statements may begin with any name, only what follows shows that a word of the language was meant.
     if at == 1 and (second is None or not (second.kind in ("word", "string", "number") or second.text in "{(")):
         return None
@@ -135,13 +135,13 @@ def _beginning(broken: Broken, at: int) -> Diagnostic | None:
     helps = [f"did you mean `{meant}`?"] if meant else []
     if not meant and known:
         helps.append(f"{called} holds {', '.join(f'`{word}`' for word in sorted(known - {'mks'}))}")
-    return broken.report("E019", f"`{first.text}` begins no statement of {called}", first, helps=helps)
+    return broken.report("E019", f"`{first.text}` does not begin a statement of {called}", first, helps=helps)
 
 
 def refused(broken: Broken, why: Refusal, base: int) -> Diagnostic:
     """A statement that follows the grammar and is refused; its text begins at `base`."""
     helps = (why.help,)
-    if why.code == "E022" and broken.source.text[base + why.start].isdigit() and broken.place in _UNITLESS:
+    if why.code == "E022" and broken.source.text[base + why.start].isdigit() and broken.context in _UNITLESS:
         helps = ("a number has a unit in schedules only, and no name begins with a digit",)
     return broken.report(why.code, why.message, (base + why.start, base + why.end), helps=helps)
 
@@ -150,7 +150,7 @@ def misplaced(broken: Broken) -> Diagnostic:
     """A statement that belongs elsewhere."""
     first = broken.pieces[0]
     inside = " or ".join(homes(first.text))
-    message = f"`{first.text}` does not belong in {PLACES[broken.place][0]}"
+    message = f"`{first.text}` does not belong in {CONTEXTS[broken.context][0]}"
     return broken.report("E020", message, first, f"belongs in {inside}")
 
 
@@ -166,7 +166,7 @@ def _signs(broken: Broken, at: int, failure: Failure) -> Diagnostic | None:
     if at >= len(broken.pieces):
         return None
     piece, before = broken.pieces[at], broken.pieces[at - 1] if at else None
-    notes = form(broken.pieces[0].text, broken.place)
+    notes = form(broken.pieces[0].text, broken.context)
     for wrong, terminal, right in (
         (":", "EQUAL", "="),
         ("=", "COLON", ":"),
@@ -175,7 +175,7 @@ def _signs(broken: Broken, at: int, failure: Failure) -> Diagnostic | None:
     ):
         if piece.text == wrong and terminal in failure.accepts:
             return broken.report("E017", f"`{right}` belongs here, not `{wrong}`", piece, notes=notes)
-    if broken.place == "stream" and at == 2 and before is not None and before.text in ":=":
+    if broken.context == "stream" and at == 2 and before is not None and before.text in ":=":
         if (before.text, piece.kind) == (":", "number"):
             return broken.report("E017", "`=` belongs here, not `:`", before, notes=notes)
         if (before.text, piece.text) == ("=", "("):
@@ -190,10 +190,10 @@ def _words(broken: Broken, at: int, failure: Failure) -> Diagnostic | None:
     """A misspelt word of the language, or a statement that begins in the middle of a line."""
     if at >= len(broken.pieces) or broken.pieces[at].kind != "word":
         return None
-    piece, notes = broken.pieces[at], form(broken.pieces[0].text, broken.place)
+    piece, notes = broken.pieces[at], form(broken.pieces[0].text, broken.context)
     following = broken.pieces[at + 1] if at + 1 < len(broken.pieces) else None
     ended = "$END" in failure.accepts
-    if ended and (piece.text in WORDS[broken.place] or (following is not None and following.text == "=")):
+    if ended and (piece.text in WORDS[broken.context] or (following is not None and following.text == "=")):
         helps = ("each statement has its own line",)
         return broken.report("E021", f"another statement begins at `{piece.text}`", piece, helps=helps)
     meant = near(piece.text, keywords(failure.accepts))
@@ -207,14 +207,14 @@ def _general(broken: Broken, at: int, failure: Failure) -> Diagnostic:
     """What was expected, and what stands there."""
     wanted = expected(failure.accepts)
     first = broken.pieces[0].text if broken.pieces else ""
-    notes = form(first, broken.place)
+    notes = form(first, broken.context)
     if at >= len(broken.pieces):
         end = broken.pieces[-1].end if broken.pieces else failure.start
         return broken.report("E010", f"the statement ends too early: expected {wanted}", (end, end), notes=notes)
     piece = broken.pieces[at]
-    if at == 1 and first in WORDS[broken.place] and piece.text in ("=", ":", ",", ".", "["):
+    if at == 1 and first in WORDS[broken.context] and piece.text in ("=", ":", ",", ".", "["):
         helps = (f"`{first}` is a word of the language; give what it names another name",)
         message = f"`{first}` begins a statement of its own and cannot be a name here"
         return broken.report("E010", message, broken.pieces[0], notes=notes, helps=helps)
-    found = f"`{piece.text}`" if len(piece.text) <= 40 else f"`{piece.text[:39]}…`"
-    return broken.report("E010", f"expected {wanted}, found {found}", piece, notes=notes)
+    shown = f"`{piece.text}`" if len(piece.text) <= 40 else f"`{piece.text[:39]}…`"
+    return broken.report("E010", f"expected {wanted}, found {shown}", piece, notes=notes)

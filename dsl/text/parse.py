@@ -18,5 +18,5 @@ def parse(source: Source) -> tuple[s.File, list[Diagnostic]]:
         file = parse_as("file", source, source.text, 0)
     except (UnexpectedInput, Refused):
         return recover(source)
-    found = version_problems(source, file.version)
-    return s.File(source, file.version, file.items, comments(source)), found
+    problems = version_problems(source, file.version)
+    return s.File(source, file.version, file.items, comments(source)), problems

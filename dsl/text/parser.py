@@ -93,13 +93,13 @@ _STRING_OR_COMMENT = re.compile(r'"[^"\n]*"?|#[^\n]*')
 
 def comments(source: Source) -> tuple[s.Comment, ...]:
     """Every comment, in order."""
-    found = []
+    result = []
     for match in _STRING_OR_COMMENT.finditer(source.text):
         if match[0][0] == "#":
             text, at = match[0].rstrip(), match.start()
             before = source.text[source.text.rfind("\n", 0, at) + 1 : at]
-            found.append(s.Comment(Span(source, at, at + len(text)), text, not before.strip()))
-    return tuple(found)
+            result.append(s.Comment(Span(source, at, at + len(text)), text, not before.strip()))
+    return tuple(result)
 
 
 def version_problems(source: Source, version: s.Number | None) -> list[Diagnostic]:

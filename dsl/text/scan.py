@@ -35,12 +35,12 @@ class Piece(NamedTuple):
 
 def pieces(text: str) -> list[Piece]:
     """Everything but spaces and comments."""
-    found = []
+    result = []
     for match in _PIECE.finditer(text):
         kind = str(match.lastgroup)
         if kind not in ("space", "comment"):
-            found.append(Piece(kind, match[0].rstrip("\r") if kind == "open" else match[0], match.start()))
-    return found
+            result.append(Piece(kind, match[0].rstrip("\r") if kind == "open" else match[0], match.start()))
+    return result
 
 
 _CLOSER = {")": "(", "]": "[", "}": "{"}

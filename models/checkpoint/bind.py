@@ -37,21 +37,21 @@ def bind(
     deepest = _most_layers(instance)
     # A config may say anything; layers are not counted out to see that it is wrong.
     if deepest > len(checkpoint.tensors) + _PLAUSIBLE:
-        held = len(checkpoint.tensors)
-        message = f"`{instance.model.name}` has {deepest} layers, and `{checkpoint.path}` holds {held} tensors"
+        tensors = len(checkpoint.tensors)
+        message = f"`{instance.model.name}` has {deepest} layers, and `{checkpoint.path}` holds {tensors} tensors"
         return None, [] if damaged else [Diagnostic("E420", message, Label(instance.model.span))]
     work = _Work(instance, checkpoint, Faults(checkpoint, damaged), set(checkpoint.tensors))
     for weight in instance.model.weights.values():
         for layer in instance.owner_layers(weight.part) or ((None,) if weight.part is None else ()):
-            work.place(weight, layer)
+            work.bind_one(weight, layer)
     work.check_ties()
     work.check_aliases()
-    found = work.faults.diagnostics(instance.model, nothing=not work.sources)
+    diagnostics = work.faults.diagnostics(instance.model, nothing=not work.sources)
     if work.sources and not damaged:
         unread = Unread(instance, checkpoint, work.unread, work.sources, work.faults.pointed, overridden)
-        found += unread.found()
-    failed = any(d.severity == "error" for d in found)
-    return (None if failed else Binding(instance, checkpoint, work.sources, work.aliases)), found
+        diagnostics += unread.found()
+    failed = any(d.severity == "error" for d in diagnostics)
+    return (None if failed else Binding(instance, checkpoint, work.sources, work.aliases)), diagnostics
 
 
 def _most_layers(instance: Instance) -> int:
@@ -64,15 +64,15 @@ def tied(checkpoint: Checkpoint) -> bool | None:
     """Whether the config says that the output head is the embedding; `None` where it does not say, or says both."""
     config = checkpoint.config or {}
     values = [look_up(config, key) for key in ("tie_word_embeddings", "text_config.tie_word_embeddings")]
-    said = {value for value in values if isinstance(value, bool)}
-    return said.pop() if len(said) == 1 else None
+    declared = {value for value in values if isinstance(value, bool)}
+    return declared.pop() if len(declared) == 1 else None
 
 
 @frozen
 class _Chosen:
     """A place; the weight's axes that run over its tensors; names of tensors, of scales, of global scales."""
 
-    place: m.Place
+    stored_as: m.CheckpointTensor
     axes: tuple[int, ...]
     names: list[list[str]]
 
@@ -87,37 +87,41 @@ class _Work:
     aliases: dict[Key, Key] = field(factory=dict)
     doubled: list[tuple[m.Weight, m.Alias]] = field(factory=list)
 
-    def place(self, weight: m.Weight, layer: int | None) -> None:
+    def bind_one(self, weight: m.Weight, layer: int | None) -> None:
         """Find one weight of one layer."""
-        alias = next((p for p in weight.places if isinstance(p, m.Alias)), None)
+        alias = next((p for p in weight.tensors if isinstance(p, m.Alias)), None)
         is_head = alias is not None and weight.part is None and "." not in alias.weight
-        chosen = self._choose(weight, layer)
-        if isinstance(chosen, m.Alias):
+        choice = self._choose(weight, layer)
+        if isinstance(choice, m.Alias):
             if is_head and tied(self.checkpoint) is False:
-                self.faults.untied(weight, chosen)
-            self.aliases[weight.name, layer] = self._same_layer(chosen, layer)
-        elif chosen is not None:
+                self.faults.untied(weight, choice)
+            self.aliases[weight.name, layer] = self._same_layer(choice, layer)
+        elif choice is not None:
             if alias is not None and is_head and tied(self.checkpoint):
                 self.doubled.append((weight, alias))
-            source = self._source(weight, layer, chosen)
+            source = self._source(weight, layer, choice)
             if source is not None:
                 self.sources[weight.name, layer] = source
 
     def _choose(self, weight: m.Weight, layer: int | None) -> _Chosen | m.Alias | None:
         """The first place that is there in full; of an incomplete one, what it lacks is reported."""
         tensors, incomplete, first = self.checkpoint.tensors, None, None
-        for place in weight.places:
-            if isinstance(place, m.Alias):
+        for stored_as in weight.tensors:
+            if isinstance(stored_as, m.Alias):
                 if incomplete is None:
-                    return place
+                    return stored_as
                 continue
-            over = runs(place, weight, self.instance, len(tensors) + 1)
-            names = [expand(n, layer, over) for n in (place.name, place.scale, place.global_scale) if n is not None]
+            over = runs(stored_as, weight, self.instance, len(tensors) + 1)
+            names = [
+                expand(n, layer, over)
+                for n in (stored_as.name, stored_as.scale, stored_as.global_scale)
+                if n is not None
+            ]
             first = first or names[0]
             if any(name in tensors for name in names[0]):
                 self.unread.difference_update(name for group in names for name in group)
                 if all(name in tensors for group in names for name in group):
-                    return _Chosen(place, tuple(run.axis for run in over), names)
+                    return _Chosen(stored_as, tuple(run.axis for run in over), names)
                 incomplete = incomplete or names
         names = incomplete or [first or []]
         absent = [name for name in names[0] if name not in tensors]
@@ -126,35 +130,35 @@ class _Work:
             self.faults.no_scales(weight, [n for group in names[1:] for n in group if n not in tensors])
         return None
 
-    def _source(self, weight: m.Weight, layer: int | None, chosen: _Chosen) -> Source | None:
-        place, axes = chosen.place, chosen.axes
+    def _source(self, weight: m.Weight, layer: int | None, choice: _Chosen) -> Source | None:
+        stored_as, axes = choice.stored_as, choice.axes
         shape = tuple(n for i, n in enumerate(self.instance.shape(weight.shape)) if i not in axes)
         start = None
-        if place.rows is not None:
-            value = self.instance.value(place.rows, layer)
+        if stored_as.rows is not None:
+            value = self.instance.value(stored_as.rows, layer)
             if not isinstance(value, int):
-                self.faults.rows(weight, place, value)
+                self.faults.rows(weight, stored_as, value)
                 return None
             start = value
         pieces = []
-        for group in zip(*chosen.names, strict=True):
+        for group in zip(*choice.names, strict=True):
             stored = [self.checkpoint.tensors[name] for name in group]
-            if place.scale is None:
-                piece = self._plain(weight, place, shape, start, stored[0])
+            if stored_as.scale is None:
+                piece = self._plain(weight, stored_as, shape, start, stored[0])
             else:
                 piece = self._packed(weight, shape, start, *stored)
             if piece is not None:
                 pieces.append(piece)
-        return Source(tuple(pieces), axes) if len(pieces) == len(chosen.names[0]) else None
+        return Source(tuple(pieces), axes) if len(pieces) == len(choice.names[0]) else None
 
     def _plain(
-        self, weight: m.Weight, place: m.Place, shape: tuple[int, ...], start: int | None, tensor: Stored
+        self, weight: m.Weight, stored_as: m.CheckpointTensor, shape: tuple[int, ...], start: int | None, tensor: Stored
     ) -> Piece | None:
         dtype = self.instance.dtype(weight.type)
         if tensor.kind not in REAL:
             self.faults.kind(weight, tensor, REAL)
             return None
-        if tensor.kind not in EXACT[dtype] and not place.rounded:
+        if tensor.kind not in EXACT[dtype] and not stored_as.rounded:
             self.faults.lossy(weight, tensor, dtype)
         taken = cut(tensor.shape, shape, start, row_axis(shape))
         if taken is None:
@@ -204,8 +208,8 @@ class _Work:
                 at = self.aliases[at]
             if at in seen:
                 weight = self.instance.model.weights[key[0]]
-                places = [p for p in weight.places if isinstance(p, m.Place)]
-                self.faults.absent(weight, [p.name for p in places] or [weight.name])
+                tensors = [p for p in weight.tensors if isinstance(p, m.CheckpointTensor)]
+                self.faults.absent(weight, [p.name for p in tensors] or [weight.name])
             self.aliases[key] = at
 
     def check_ties(self) -> None:

@@ -55,19 +55,19 @@ class Faults:
         self._add("E421", weight, f"`{weight.name}` has another shape in the checkpoint",
                   [f"`{tensor.name}` is {list(tensor.shape)}; {list(want)}{part} is needed"])  # fmt: skip
 
-    def rows(self, weight: m.Weight, place: m.Place, value: object) -> None:
+    def rows(self, weight: m.Weight, stored_as: m.CheckpointTensor, value: object) -> None:
         """A first row that is not a whole number."""
         self._add("E421", weight, f"`{weight.name}` begins at a row that is not a whole number",
-                  [f"`rows {value} ..` of `{place.name}`"])  # fmt: skip
+                  [f"`rows {value} ..` of `{stored_as.name}`"])  # fmt: skip
 
     def kind(self, weight: m.Weight, tensor: Stored, allowed: tuple[str, ...]) -> None:
         """A tensor of numbers that cannot be the weight's."""
         helps: tuple[str, ...] = ()
         if weight.codec.name in ("bf16", "f32") and tensor.kind not in ("bool", "i64"):
             helps = ("if the checkpoint is quantised, declare the weight with its codec and a `scale`",)
-        words = " or ".join(allowed)
+        dtypes = " or ".join(allowed)
         self._add("E422", weight, f"`{weight.name}` is stored in a type that it cannot be read from",
-                  [f"`{tensor.name}` is {tensor.kind}; {words} is read"], helps)  # fmt: skip
+                  [f"`{tensor.name}` is {tensor.kind}; {dtypes} is read"], helps)  # fmt: skip
 
     def lossy(self, weight: m.Weight, tensor: Stored, dtype: str) -> None:
         """A conversion that loses bits."""
@@ -100,18 +100,24 @@ class Faults:
         if not self.damaged:
             self._add(
                 "E425", weight, f"`{weight.name}` is absent, and the config unties it from `{alias.weight}`",
-                [f"absent: `{p.name}`" for p in weight.places if isinstance(p, m.Place)],
-                ('`"tie_word_embeddings": true` in config.json would make them one',),
+                [f"absent: `{p.name}`" for p in weight.tensors if isinstance(p, m.CheckpointTensor)],
+                ('`"tie_word_embeddings": true` in config.json ties them',),
                 (Label(alias.span, "used where the config allows it"),))  # fmt: skip
 
     def tied(self, weight: m.Weight, alias: m.Alias, mine: Stored, other: Stored) -> None:
         """The config says that head and embedding are one, and two different ones are stored."""
         # Engines disagree here: some use the stored head and some ignore it, so neither is a safe guess.
         self._add(
-            "E426", weight, f"the config ties `{weight.name}` to `{alias.weight}`, and another one is stored",
+            "E426",
+            weight,
+            f"the config ties `{weight.name}` to `{alias.weight}`, but the checkpoint stores a different tensor",
             [f"`{mine.name}` differs from `{other.name}`"],
-            ('`"tie_word_embeddings": false` makes the stored one count; without the tensor, the tie does',),
-            (Label(alias.span, "tied to this"),))  # fmt: skip
+            (
+                '`"tie_word_embeddings": false` in config.json selects the stored tensor; '
+                "to use the tie, remove the tensor",
+            ),
+            (Label(alias.span, "tied to this"),),
+        )
 
     @property
     def pointed(self) -> set[str]:
@@ -120,9 +126,9 @@ class Faults:
 
     def diagnostics(self, model: m.Model, nothing: bool) -> list[Diagnostic]:
         """One for each weight and code; a single one where `nothing` was found and all that is wrong is absence."""
-        found = [self._diagnostic(name, code, fault) for (name, code), fault in self._found.items()]
-        if not nothing or len(found) < 2 or not all(d.code in ("E420", "E425") for d in found):
-            return found
+        diagnostics = [self._diagnostic(name, code, fault) for (name, code), fault in self._found.items()]
+        if not nothing or len(diagnostics) < 2 or not all(d.code in ("E420", "E425") for d in diagnostics):
+            return diagnostics
         wanted = [f"`{line.split('`')[1]}`" for fault in self._found.values() for line in fault.lines[:1]]
         notes = (f"the model: {listed(wanted, 3)}", f"the checkpoint: {self._names.sample()}")
         return [Diagnostic("E420", f"`{self.checkpoint.path}` holds none of the tensors of `{model.name}`",

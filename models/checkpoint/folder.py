@@ -18,18 +18,18 @@ _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5,6})-of-(?P<count>\d{5,6})\.sa
 
 def open_checkpoint(path: str | Path) -> tuple[Checkpoint | None, list[Diagnostic]]:
     """A checkpoint folder, or one `.safetensors` or `.gguf` file; `None` if anything is wrong with its files."""
-    checkpoint, found = scan_checkpoint(path)
-    return (None if any(d.severity == "error" for d in found) else checkpoint), found
+    checkpoint, diagnostics = scan_checkpoint(path)
+    return (None if any(d.severity == "error" for d in diagnostics) else checkpoint), diagnostics
 
 
 def scan_checkpoint(path: str | Path) -> tuple[Checkpoint | None, list[Diagnostic]]:
     """As `open_checkpoint`, but what is sound of a damaged checkpoint is returned too, so that more can be said."""
     path, sink = Path(path).expanduser(), Sink()
     try:
-        return _scan(path, sink), sink.found
+        return _scan(path, sink), sink.diagnostics
     except OSError as e:
         sink.report("E401", f"`{path}` cannot be read: {e.strerror or e}")
-        return None, sink.found
+        return None, sink.diagnostics
 
 
 def _scan(path: Path, sink: Sink) -> Checkpoint | None:
@@ -78,15 +78,15 @@ def _json_object(path: Path, code: str, sink: Sink) -> dict[str, Any] | None:
     if not check_start(str(path), data, len(data), sink):
         return None
     try:
-        found = json.loads(data.decode("utf-8"))
+        value = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as e:
         reason = "it nests too deep" if isinstance(e, RecursionError) else str(e)
         sink.report(code, f"`{path}` is not JSON", notes=(reason,))
         return None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         sink.report(code, f"`{path}` is not a JSON object")
         return None
-    return found
+    return value
 
 
 def _weight_files(folder: Path, sink: Sink) -> list[Path] | None:
@@ -138,16 +138,16 @@ def _indexed(folder: Path, sink: Sink) -> dict[str, Stored] | None:
     index = _json_object(path, "E408", sink)
     if index is None:
         return None
-    places = index.get("weight_map")
-    if not isinstance(places, dict) or not places:
+    files = index.get("weight_map")
+    if not isinstance(files, dict) or not files:
         sink.report("E408", f"`{path}` has no `weight_map` from tensors to files")
         return None
-    unsafe = sorted({repr(file) for file in places.values() if not _safe(file)})
+    unsafe = sorted({repr(file) for file in files.values() if not _safe(file)})
     if unsafe:
         sink.report("E408", f"`{path}` names files that are not in its folder: {listed(unsafe)}")
         return None
     wanted: dict[str, list[str]] = {}
-    for name, file in places.items():
+    for name, file in files.items():
         wanted.setdefault(file, []).append(name)
     opened: dict[str, dict[str, SafeTensor]] = {}
     for file in sorted(wanted):
@@ -164,17 +164,17 @@ def _indexed(folder: Path, sink: Sink) -> dict[str, Stored] | None:
 def _placed(
     index: Path, wanted: dict[str, list[str]], opened: dict[str, dict[str, SafeTensor]], sink: Sink
 ) -> dict[str, Stored]:
-    found: dict[str, Stored] = {}
+    stored: dict[str, Stored] = {}
     for file, tensors in opened.items():
         lost = [name for name in wanted[file] if name not in tensors]
-        found.update((name, tensors[name]) for name in wanted[file] if name in tensors)
+        stored.update((name, tensors[name]) for name in wanted[file] if name in tensors)
         if lost:
             elsewhere = sorted({f for f, others in opened.items() for name in lost if name in others})
             sink.report(
                 "E409", f"`{index}` puts tensors in `{file}` that it does not hold: "
                 f"{listed([f'`{name}`' for name in lost])}",
                 notes=tuple(f"`{f}` holds some of them" for f in elsewhere[:3]))  # fmt: skip
-    return found
+    return stored
 
 
 def _safe(file: Any) -> bool:

@@ -78,9 +78,9 @@ def open_gguf(path: Path, sink: Sink) -> tuple[Checkpoint, Mapping[str, Field]] 
         checkpoint = _checkpoint(path, mapped, reader, sink)
         return None if checkpoint is None else (checkpoint, reader.fields)
     except UnreadableGguf as e:
-        sink.report("E416", f"`{path}` is a GGUF file that is not read: {e}")
+        sink.report("E416", f"`{path}` is a GGUF file that cannot be read: {e}")
     except (ValueError, TypeError, LookupError, OverflowError, ArithmeticError) as e:
-        sink.report("E415", f"`{path}` is not a sound GGUF file", notes=(str(e),))
+        sink.report("E415", f"`{path}` is not a valid GGUF file", notes=(str(e),))
     return None
 
 
@@ -94,38 +94,38 @@ def _reader(path: Path, mapped: mmap.mmap, sink: Sink) -> GGUFReader | None:
     except CutShort as e:
         sink.report("E403", f"`{path}` is cut short: {e}", helps=("download the file again",))
     except BrokenGguf as e:
-        sink.report("E415", f"`{path}` is not a sound GGUF file: {e}")
+        sink.report("E415", f"`{path}` is not a valid GGUF file: {e}")
     except (ValueError, TypeError, LookupError, OverflowError, ArithmeticError) as e:
-        sink.report("E415", f"`{path}` is not a sound GGUF file", notes=(str(e),))
+        sink.report("E415", f"`{path}` is not a valid GGUF file", notes=(str(e),))
     return None
 
 
 def _checkpoint(path: Path, mapped: mmap.mmap, reader: GGUFReader, sink: Sink) -> Checkpoint | None:
     fields: Mapping[str, Field] = reader.fields
     shapes = {t.name: tuple(int(n) for n in reversed(t.shape)) for t in reader.tensors}
-    made = config(fields, shapes)
+    derived = config(fields, shapes)
     unread = sorted({t.tensor_type.name for t in reader.tensors if not _readable(t.tensor_type)})
     if unread:
         names = [f"`{t.name}`" for t in reader.tensors if t.tensor_type.name in unread]
-        sink.report("E416", f"`{path}` holds numbers of types that are not read: {listed(unread)}",
+        sink.report("E416", f"`{path}` has tensors of types that cannot be read: {listed(unread)}",
                     notes=(listed(names),))  # fmt: skip
         return None
     tensors: dict[str, Stored] = {}
     for stored in reader.tensors:
         name, shape = hugging_face(stored.name), shapes[stored.name]
-        pairs = _interleaved(made, name, shape)
+        pairs = _interleaved(derived, name, shape)
         kind = _AS_IS.get(stored.tensor_type, "f32")
         begin, nbytes = int(stored.data_offset), int(stored.n_bytes)
         tensors[name] = GgufTensor(name, str(path), kind, shape, nbytes, pairs, stored.tensor_type, begin, mapped)
-    return Checkpoint(path, made, tensors)
+    return Checkpoint(path, derived, tensors)
 
 
-def _interleaved(made: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> int | None:
+def _interleaved(derived: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> int | None:
     """How many heads' rows of a tensor are interleaved; only the llama converter does that, to q and k."""
-    if made["model_type"] != "llama":
+    if derived["model_type"] != "llama":
         return None
     keys = {".q_proj.": "num_attention_heads", ".k_proj.": "num_key_value_heads"}
-    heads = next((made[key] for part, key in keys.items() if part in name), None)
+    heads = next((derived[key] for part, key in keys.items() if part in name), None)
     if heads is not None and shape[0] % (2 * heads):
         raise UnreadableGguf(f"`{name}` has {shape[0]} rows, which {heads} heads cannot share")
     return heads

@@ -41,10 +41,10 @@ def hugging_face(name: str) -> str:
 
 def architecture(fields: Mapping[str, Field]) -> str:
     """`general.architecture`; raises `UnreadableGguf` unless it is one of `ARCHITECTURES`."""
-    found = _value(fields, "general.architecture")
-    if found not in ARCHITECTURES:
-        raise UnreadableGguf(f"its architecture is `{found}`; read are {', '.join(ARCHITECTURES)}")
-    return str(found)
+    value = _value(fields, "general.architecture")
+    if value not in ARCHITECTURES:
+        raise UnreadableGguf(f"its architecture is `{value}`; read are {', '.join(ARCHITECTURES)}")
+    return str(value)
 
 
 def config(fields: Mapping[str, Field], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
@@ -54,16 +54,16 @@ def config(fields: Mapping[str, Field], shapes: Mapping[str, tuple[int, ...]]) -
         raise UnreadableGguf("it has no `token_embd.weight`")
 
     def whole(key: str, default: int | None = None) -> int:
-        found = _value(fields, f"{arch}.{key}", default)
-        if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-            raise UnreadableGguf(f"`{arch}.{key}` is {found!r:.60}; a positive whole number is needed")
-        return found
+        value = _value(fields, f"{arch}.{key}", default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise UnreadableGguf(f"`{arch}.{key}` is {value!r:.60}; a positive whole number is needed")
+        return value
 
     def real(key: str, default: float | None = None) -> float:
-        found = _value(fields, f"{arch}.{key}", default)
-        if isinstance(found, bool) or not isinstance(found, int | float):
-            raise UnreadableGguf(f"`{arch}.{key}` is {found!r:.60}; a number is needed")
-        return float(str(np.float32(found)))  # stored as f32: 9.999999747378752e-06 was written as 1e-5
+        value = _value(fields, f"{arch}.{key}", default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UnreadableGguf(f"`{arch}.{key}` is {value!r:.60}; a number is needed")
+        return float(str(np.float32(value)))  # stored as f32: 9.999999747378752e-06 was written as 1e-5
 
     heads = whole("attention.head_count")
     theta = real("rope.freq_base", 1e4)

@@ -29,21 +29,21 @@ def load(
     `working` is what `bf16` means, `bf16` or `f32`; by default the narrowest that the checkpoint allows.
     The binding is `None` if there was any error; files, config and tensors are all looked at before that is decided.
     """
-    checkpoint, found = scan_checkpoint(path)
+    checkpoint, diagnostics = scan_checkpoint(path)
     if checkpoint is None:
-        return None, ordered(found)
-    damaged = any(d.severity == "error" for d in found)
+        return None, ordered(diagnostics)
+    damaged = any(d.severity == "error" for d in diagnostics)
     instance, more = instantiate(model, config=checkpoint.config, overrides=overrides, adopt=adopt,
                                  working=working or working_type(model, checkpoint))  # fmt: skip
-    found += more
+    diagnostics += more
     sink = Sink()
     if instance is not None and not check_instance(instance, sink):
         instance = None
-    found += sink.found
+    diagnostics += sink.diagnostics
     binding = None
     # Without sizes, or with none from a damaged checkpoint's tensors, shapes would only repeat what was said.
     if instance is not None:
         binding, more = bind(instance, checkpoint, damaged=damaged, overridden=overrides or ())
-        found += more
-    failed = any(d.severity == "error" for d in found)
-    return (None if failed else binding), ordered(found)
+        diagnostics += more
+    failed = any(d.severity == "error" for d in diagnostics)
+    return (None if failed else binding), ordered(diagnostics)

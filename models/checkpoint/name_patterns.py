@@ -40,7 +40,7 @@ def grouped(names: Iterable[str], others: Collection[str]) -> list[Group]:
     """Names by the first part, to a point, with which none of `others` begins; by the whole name where it has none."""
     kinds = {pattern(other) for other in others}
     kind_starts, starts = _starts(kinds), None
-    found: dict[tuple[str, bool], list[tuple[str, str]]] = {}
+    groups: dict[tuple[str, bool], list[tuple[str, str]]] = {}
     for name in names:
         exact = pattern(name) in kinds
         if exact:
@@ -48,8 +48,8 @@ def grouped(names: Iterable[str], others: Collection[str]) -> list[Group]:
             text = next((start for start in _to_points(name) if start not in starts), name)
         else:
             text = next((start for start in _to_points(name) if pattern(start) not in kind_starts), name)
-        found.setdefault((pattern(text), exact), []).append((text, name))
-    return [_group(pairs, exact) for (_, exact), pairs in found.items()]
+        groups.setdefault((pattern(text), exact), []).append((text, name))
+    return [_group(pairs, exact) for (_, exact), pairs in groups.items()]
 
 
 def _group(pairs: list[tuple[str, str]], exact: bool) -> Group:
@@ -76,10 +76,10 @@ def _ranges(values: set[int], limit: int = 4) -> str:
             runs[-1][1] = value
         else:
             runs.append([value, value])
-    said = [str(first) if first == last else f"{first}..{last}" for first, last in runs]
-    if len(said) > limit:
-        said = [*said[: limit - 1], f"… {said[-1]}"]
-    return said[0] if len(values) == 1 else f"{{{', '.join(said)}}}"
+    texts = [str(first) if first == last else f"{first}..{last}" for first, last in runs]
+    if len(texts) > limit:
+        texts = [*texts[: limit - 1], f"… {texts[-1]}"]
+    return texts[0] if len(values) == 1 else f"{{{', '.join(texts)}}}"
 
 
 def _starts(names: Collection[str]) -> frozenset[str]:

@@ -72,11 +72,11 @@ def _json(path: str, raw: bytes, sink: Sink) -> dict[str, Any] | None:
     repeated: list[str] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        members = dict(pairs)
+        if len(members) < len(pairs):
             seen: set[str] = set()
             repeated.extend(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        return found
+        return members
 
     try:
         header = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
@@ -141,7 +141,7 @@ def _tiled(path: str, entries: dict[str, Entry], size: int, sink: Sink) -> bool:
         if entry.begin < at:
             faults.append(f"`{name}` at {entry.begin} .. {entry.end} overlaps {before}, which ends at {at}")
         elif entry.begin > at:
-            faults.append(f"{entry.begin - at} bytes between {before} and `{name}` belong to nothing")
+            faults.append(f"{entry.begin - at} bytes between {before} and `{name}` belong to no tensor")
         if entry.end >= at:
             at, before = entry.end, f"`{name}`"
     if faults:
@@ -151,7 +151,7 @@ def _tiled(path: str, entries: dict[str, Entry], size: int, sink: Sink) -> bool:
         sink.report("E403", f"`{path}` is cut short: its tensors take {at} bytes and {size} are there",
                     notes=(f"incomplete: {listed(cut)}",), helps=("download the file again",))  # fmt: skip
     elif at < size and not faults:
-        sink.report("E406", f"`{path}` goes on for {size - at} bytes after its last tensor")
+        sink.report("E406", f"`{path}` has {size - at} bytes after its last tensor")
         return False
     return not faults and at <= size
 

@@ -44,8 +44,8 @@ def cut(have: tuple[int, ...], want: tuple[int, ...], start: int | None = None, 
         if start or squeezed != tuple(n for n in want if n != 1):
             return None
         return TensorSlice(squeezed, None, 0, 0, want)
-    kept = [i for i, n in enumerate(want) if n != 1 or i == axis]
-    at, lengths = kept.index(axis), [want[i] for i in kept]
+    axes_left = [i for i, n in enumerate(want) if n != 1 or i == axis]
+    at, lengths = axes_left.index(axis), [want[i] for i in axes_left]
     if len(squeezed) == len(lengths) - 1:
         squeezed = (*squeezed[:at], 1, *squeezed[at:])
     if len(squeezed) != len(lengths) or start < 0 or start + lengths[at] > squeezed[at]:
@@ -97,8 +97,8 @@ def layouts(codec: Codec, shape: tuple[int, ...], start: int | None) -> tuple[La
         return (evolve(bytes_, scale_kinds=("u8", "f8_e8m0")),)
     if codec.name == "nvfp4":
         return (evolve(bytes_, scale_kinds=("f8_e4m3",)),)
-    words = evolve(bytes_, packed=(*shape[:-1], width // 8), packed_kinds=("i32",))
-    return (bytes_, words) if width % 8 == 0 else (bytes_,)
+    as_words = evolve(bytes_, packed=(*shape[:-1], width // 8), packed_kinds=("i32",))
+    return (bytes_, as_words) if width % 8 == 0 else (bytes_,)
 
 
 def global_cut(

@@ -26,11 +26,11 @@ class Run:
     length: int
 
 
-def runs(place: m.Place, weight: m.Weight, instance: Instance, most: int) -> tuple[Run, ...]:
+def runs(stored_as: m.CheckpointTensor, weight: m.Weight, instance: Instance, most: int) -> tuple[Run, ...]:
     """The axes that the place's name holds as `{size}`, outermost first; lengths end at `most`, if a config lies."""
-    words = set(PLACEHOLDER.findall(place.name))
+    placeholders = set(PLACEHOLDER.findall(stored_as.name))
     texts = [(i, str(axis)) for i, axis in enumerate(weight.shape)]
-    return tuple(Run(i, text, min(instance.length(weight.shape[i]), most)) for i, text in texts if text in words)
+    return tuple(Run(i, text, min(instance.length(weight.shape[i]), most)) for i, text in texts if text in placeholders)
 
 
 def expand(name: str, layer: int | None, over: tuple[Run, ...]) -> list[str]:
@@ -101,9 +101,9 @@ def working_type(model: m.Model, checkpoint: Checkpoint) -> str:
 
 
 def _widest(weight: m.Weight, kinds: Mapping[str, set[str]]) -> set[str]:
-    for place in weight.places:
-        if isinstance(place, m.Place) and place.scale is None and not place.rounded:
-            found = kinds.get(pattern(place.name))
-            if found:
-                return found
+    for stored_as in weight.tensors:
+        if isinstance(stored_as, m.CheckpointTensor) and stored_as.scale is None and not stored_as.rounded:
+            tensor = kinds.get(pattern(stored_as.name))
+            if tensor:
+                return tensor
     return set()

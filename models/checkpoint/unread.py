@@ -78,27 +78,30 @@ class Unread:
             rest = sum(len(group.names) for group in groups[_LIMIT:])
             notes.append(f"… and {rest} more of {len(groups) - _LIMIT} patterns")
         meant = listed([f'"{text}"' for group in groups for text in group.covering], 3)
-        helps = [f"`ignore {meant}` in the model says that they are meant to be unread"]
+        helps = [f"`ignore {meant}` in the model declares that they are not read"]
         beside = [f"`{name}`" for name in self._beside(left[0])]
         if beside:
             helps.insert(0, f"`{left[0]}` lies beside {listed(beside, 4)}: is a line missing?")
         model = self.instance.model
         count = f"{len(left)} tensors are" if len(left) > 1 else "1 tensor is"
-        message = f"{count} in `{self.checkpoint.path}` and read by nothing in `{model.name}`"
+        message = f"{count} in `{self.checkpoint.path}` but not read by `{model.name}`"
         return Diagnostic("E437", message, Label(model.span), (), tuple(notes), tuple(helps))
 
     def _beside(self, name: str) -> list[str]:
         """Weights whose tensors lie in the same place of a layer, as `wq` beside `q_proj.bias`."""
         parts = pattern(name).split(".")
-        for kept in range(len(parts) - 1, max(len(parts) - 3, 1), -1):
-            start, weights = ".".join(parts[:kept]) + ".", self.instance.model.weights.values()
-            found = [
+        for count in range(len(parts) - 1, max(len(parts) - 3, 1), -1):
+            start, weights = ".".join(parts[:count]) + ".", self.instance.model.weights.values()
+            beside = [
                 weight.name
                 for weight in weights
-                if any(isinstance(place, m.Place) and pattern(place.name).startswith(start) for place in weight.places)
+                if any(
+                    isinstance(stored_as, m.CheckpointTensor) and pattern(stored_as.name).startswith(start)
+                    for stored_as in weight.tensors
+                )
             ]
-            if found:
-                return found
+            if beside:
+                return beside
         return []
 
     def _left_out(self, beyond: list[str]) -> Diagnostic:
@@ -116,20 +119,20 @@ class Unread:
     @cached_property
     def _by_layer(self) -> dict[str, int]:
         """Patterns of places with `{layer}`, and which of their numbers it is."""
-        found = {}
+        by_layer = {}
         for weight in self.instance.model.weights.values():
-            for place in (place for place in weight.places if isinstance(place, m.Place)):
-                for text in (place.name, place.scale, place.global_scale):
+            for stored_as in (stored_as for stored_as in weight.tensors if isinstance(stored_as, m.CheckpointTensor)):
+                for text in (stored_as.name, stored_as.scale, stored_as.global_scale):
                     if text is not None and "{layer}" in text:
                         at = text.index("{layer}")
-                        found[pattern(text)] = pattern(text[:at] + "#").count("#") - 1
-        return found
+                        by_layer[pattern(text)] = pattern(text[:at] + "#").count("#") - 1
+        return by_layer
 
     def _layer(self, name: str) -> int | None:
         """Which layer's tensor it is, if it is one that weights of layers have."""
         at = self._by_layer.get(pattern(name))
-        found = numbers(name)
-        return None if at is None or at >= len(found) else found[at]
+        indices = numbers(name)
+        return None if at is None or at >= len(indices) else indices[at]
 
     def _beyond(self, name: str) -> bool:
         """Whether a tensor is unread only because fewer layers were asked for."""

@@ -16,14 +16,14 @@ from .read_manifest import AGAIN
 from .text_files import kept_files
 
 
-def complete(said: Mapping[str, Any], arrays: Sequence[Operand], cores: int) -> bool:
+def complete(manifest: Mapping[str, Any], arrays: Sequence[Operand], cores: int) -> bool:
     """Whether a manifest has a checksum for every piece of every core's arrays, and for its header."""
     wanted = {a.name: pieces(a.nbytes) for a in arrays}
-    return [file["name"] for file in said["files"]] == [layout.core_file(core) for core in range(cores)] and all(
+    return [file["name"] for file in manifest["files"]] == [layout.core_file(core) for core in range(cores)] and all(
         type(file["header"]) is str
         and {name: len(sums) for name, sums in file["arrays"].items()} == wanted
         and all(type(each) is str for sums in file["arrays"].values() for each in sums)
-        for file in said["files"]
+        for file in manifest["files"]
     )
 
 
@@ -35,10 +35,10 @@ def open_core(path: Path, arrays: tuple[Operand, ...], header: str, sink: Sink) 
     first, _ = layout.header(arrays)
     # A file that is cut short, or goes on, is told by the format's own rules.
     if len(mapped) == len(first) + sum(a.nbytes for a in arrays):
-        found = checksum(mapped[: len(first)])
-        if mapped[: len(first)] != first or found != header:
+        actual = checksum(mapped[: len(first)])
+        if mapped[: len(first)] != first or actual != header:
             sink.report("E432", f"`{path}` is damaged: its header is not what was packed",
-                        notes=(f"in the manifest {header}, in the file {found}",), helps=AGAIN)  # fmt: skip
+                        notes=(f"in the manifest {header}, in the file {actual}",), helps=AGAIN)  # fmt: skip
             return {}
     tensors = open_safetensors(path, sink)
     if tensors is not None and len(mapped) != len(first) + sum(a.nbytes for a in arrays):
@@ -48,33 +48,33 @@ def open_core(path: Path, arrays: tuple[Operand, ...], header: str, sink: Sink) 
 
 def check_texts(folder: Path, texts: Mapping[str, str], sink: Sink) -> None:
     """Tokenizer, templates and configs: each as it was packed, and no other beside them that would be read."""
-    for name, told in texts.items():
+    for name, expected in texts.items():
         path = folder / name
         try:
-            found = checksum(path.read_bytes()) if path.is_file() else None
+            actual = checksum(path.read_bytes()) if path.is_file() else None
         except OSError as e:
             sink.report("E401", f"`{path}` cannot be read: {e.strerror or e}")
             continue
-        if found is None:
+        if actual is None:
             sink.report("E432", f"`{path}` is absent, and was packed", helps=AGAIN)
-        elif found != told:
+        elif actual != expected:
             sink.report("E432", f"`{path}` is damaged: it has another checksum",
-                        notes=(f"in the manifest {told}, in the file {found}",), helps=AGAIN)  # fmt: skip
+                        notes=(f"in the manifest {expected}, in the file {actual}",), helps=AGAIN)  # fmt: skip
     for path in kept_files(folder):
         if path.name not in texts and path.name != MANIFEST:
             sink.report("E432", f"`{path}` was not packed", helps=("put it into the checkpoint and pack that, or "
                                                                    "take it out of the folder",))  # fmt: skip
 
 
-def damage(path: Path, tensor: SafeTensor, told: Sequence[str]) -> Diagnostic | None:
+def damage(path: Path, tensor: SafeTensor, expected: Sequence[str]) -> Diagnostic | None:
     """An array's pieces against their checksums; the first one that differs."""
     data = memoryview(tensor.array().reshape(-1)).cast("B")
-    for number, one in enumerate(told):
+    for number, one in enumerate(expected):
         at = number * checksums.PIECE
-        found = checksum(data[at : at + checksums.PIECE])
-        if found != one:
+        actual = checksum(data[at : at + checksums.PIECE])
+        if actual != one:
             end = min(at + checksums.PIECE, len(data))
-            notes = (f"its bytes {at} .. {end}: in the manifest {one}, in the file {found}",)
+            notes = (f"its bytes {at} .. {end}: in the manifest {one}, in the file {actual}",)
             message = f"`{path}` is damaged: `{tensor.name}` has another checksum"
             return Diagnostic("E432", message, notes=notes, helps=(*AGAIN, f"`mks pack --check {path.parent}` looks "
                                                                    "at all of them"))  # fmt: skip

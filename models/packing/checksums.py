@@ -56,9 +56,9 @@ class Running:
             self._held = 0
 
 
-def sealed(said: dict[str, Any]) -> bytes:
+def sealed(manifest: dict[str, Any]) -> bytes:
     """A JSON object as a file's bytes; its last entry is the checksum of all that stands before it."""
-    body = json.dumps(said, indent=1, ensure_ascii=False).removesuffix("\n}")
+    body = json.dumps(manifest, indent=1, ensure_ascii=False).removesuffix("\n}")
     return _with_seal(body.encode())
 
 
@@ -68,9 +68,9 @@ def is_sealed(data: bytes) -> bool:
     return at > 0 and _with_seal(data[:at]) == data
 
 
-def has_seal(said: dict[str, Any]) -> bool:
+def has_seal(manifest: dict[str, Any]) -> bool:
     """Whether a manifest was written with its checksum, right or wrong."""
-    return _SEAL in said
+    return _SEAL in manifest
 
 
 def _opening() -> bytes:

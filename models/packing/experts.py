@@ -84,15 +84,15 @@ def _outputs(matrix: Matrix) -> int:
 def _scale_rows(scales: Array, product: ExpertProduct) -> Array:
     """Scales u8 `[outputs, groups]` as a product's rows of them."""
     rows = product.end - product.scale_row
-    words = np.zeros((rows // OCTET, OCTET, WIDTH, 4), np.uint8)
+    blocks = np.zeros((rows // OCTET, OCTET, WIDTH, 4), np.uint8)
     for block in product.blocks:
         for octet, piece, groups in _octets(product, block):
             row, byte = product.place(octet)
             lanes = slice(piece * block.columns, (piece + 1) * block.columns)
             part = scales[block.first : block.first + block.columns, groups.start : groups.stop].T
-            room = words[(row - product.scale_row) // OCTET, :, lanes, byte]
+            room = blocks[(row - product.scale_row) // OCTET, :, lanes, byte]
             room[: part.shape[0], : part.shape[1]] = part
-    return words.view("<i4").reshape(rows, WIDTH)
+    return blocks.view("<i4").reshape(rows, WIDTH)
 
 
 def _octets(product: ExpertProduct, block: Block) -> Iterator[tuple[int, int, range]]:
@@ -110,7 +110,7 @@ def _octets(product: ExpertProduct, block: Block) -> Iterator[tuple[int, int, ra
 
 def unpack_expert(rows: Array, layout: ExpertLayout) -> tuple[Matrix, ...]:
     """The shares of an expert's matrices again, not padded."""
-    found: list[Matrix] = []
+    matrices: list[Matrix] = []
     for product in layout.products:
         dtype = np.dtype(np.uint8) if product.group else DTYPES[product.codec.name]
         numbers = tapes.unpack(rows[product.row : product.row + product.tiling.rows], product.tiling, dtype)
@@ -119,22 +119,22 @@ def unpack_expert(rows: Array, layout: ExpertLayout) -> tuple[Matrix, ...]:
         at = 0
         for width in product.widths:
             part = numbers[at : at + width]
-            found.append(part if scales is None else Quantised(part, scales[at : at + width]))
+            matrices.append(part if scales is None else Quantised(part, scales[at : at + width]))
             at += width
-    return tuple(found)
+    return tuple(matrices)
 
 
 def _scales(rows: Array, product: ExpertProduct) -> Array:
     """A product's scales u8 `[outputs, groups]`."""
-    words = np.ascontiguousarray(rows[product.scale_row : product.end]).view(np.uint8).reshape(-1, OCTET, WIDTH, 4)
-    found = np.zeros((product.tiling.outputs, -(-product.tiling.inputs // product.group)), np.uint8)
+    blocks = np.ascontiguousarray(rows[product.scale_row : product.end]).view(np.uint8).reshape(-1, OCTET, WIDTH, 4)
+    scales = np.zeros((product.tiling.outputs, -(-product.tiling.inputs // product.group)), np.uint8)
     for block in product.blocks:
         for octet, piece, groups in _octets(product, block):
             row, byte = product.place(octet)
             lanes = slice(piece * block.columns, (piece + 1) * block.columns)
-            part = words[(row - product.scale_row) // OCTET, : len(groups), lanes, byte]
-            found[block.first : block.first + block.columns, groups.start : groups.stop] = part.T
-    return found[:, : product.groups]
+            part = blocks[(row - product.scale_row) // OCTET, : len(groups), lanes, byte]
+            scales[block.first : block.first + block.columns, groups.start : groups.stop] = part.T
+    return scales[:, : product.groups]
 
 
 def bank_expert(
@@ -144,18 +144,18 @@ def bank_expert(
 
     `weights` are the layout's, in its order. Raises `BlockError` where a matrix cannot be re-blocked without loss.
     """
-    held = ranges(weights[0], shares, core)[0]
-    if number >= len(held):
+    experts = ranges(weights[0], shares, core)[0]
+    if number >= len(experts):
         return np.zeros((layout.rows, WIDTH), np.int32)
-    products, found = (product for product in layout.products for _ in product.widths), []
+    products, matrices = (product for product in layout.products for _ in product.widths), []
     for weight, product in zip(weights, products, strict=True):
-        share = expert_share(read(weight.name, held[number]), weight, shares, core)
+        share = expert_share(read(weight.name, experts[number]), weight, shares, core)
         if product.codec.name == "fp8":
             assert isinstance(share, Quantised)
             try:
                 share = reblocked(share, product.inputs, product.group)
             except BlockError as e:
                 _, rows, inputs = ranges(weight, shares, core)
-                raise e.at(weight.name, held[number], rows.start, inputs.start) from None
-        found.append(share)
-    return pack_expert(found, layout)
+                raise e.at(weight.name, experts[number], rows.start, inputs.start) from None
+        matrices.append(share)
+    return pack_expert(matrices, layout)

@@ -36,12 +36,12 @@ class Journal:
         """Whether the folder holds this very job, done. Raises `MksError` (E433) where it is another."""
         try:
             text = read_regular(self.folder / MANIFEST)
-            said = json.loads(text)
+            entry = json.loads(text)
         except FileNotFoundError:
             return False
         except (ValueError, RecursionError):
-            said = None
-        self._same(said, job.said)
+            entry = None
+        self._same(entry, job.manifest)
         if not is_sealed(text.encode()):
             raise self._other([f"its `{MANIFEST}` is damaged"])
         self.end()
@@ -65,15 +65,15 @@ class Journal:
             return 0, []
         try:
             begun, last = json.loads(lines[0]), json.loads(lines[-1])
-            said, files = begun["job"], begun["files"]
+            begun_job, files = begun["job"], begun["files"]
         except (ValueError, KeyError, TypeError, RecursionError):
             raise self.torn() from None
-        self._same(said, job.said)
+        self._same(begun_job, job.manifest)
         if files != job.files:
             raise self._other(["the checkpoint's files were changed meanwhile"])
-        sizes = [path.stat().st_size for core in range(job.said["cores"])
+        sizes = [path.stat().st_size for core in range(job.manifest["cores"])
                  if (path := self.folder / core_file(core)).is_file()]  # fmt: skip
-        if sizes != [size] * job.said["cores"] or len(lines) == 1:
+        if sizes != [size] * job.manifest["cores"] or len(lines) == 1:
             return 0, []
         # What a torn line leaves behind must not run into the next one.
         os.truncate(self.path, sum(len(line) + 1 for line in lines))
@@ -81,14 +81,14 @@ class Journal:
             sums = [{name: [str(each) for each in done] for name, done in one.items()} for one in last]
         except (TypeError, AttributeError):
             raise self.torn() from None
-        if len(sums) != job.said["cores"]:
+        if len(sums) != job.manifest["cores"]:
             raise self.torn()
         return len(lines) - 1, sums
 
     def begin(self, job: Job) -> None:
         """Start anew."""
         self.path.write_bytes(b"")
-        self._add({"job": job.said, "files": job.files})
+        self._add({"job": job.manifest, "files": job.files})
 
     def add(self, sums: Sums) -> None:
         """One more layer is on the disk."""
@@ -98,18 +98,20 @@ class Journal:
         """The folder is finished."""
         self.path.unlink(missing_ok=True)
 
-    def _add(self, said: Any) -> None:
+    def _add(self, entry: Any) -> None:
         with self.path.open("ab") as file:
-            file.write(json.dumps(said, separators=(",", ":")).encode() + b"\n")
+            file.write(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
     def _same(self, there: Any, here: dict[str, Any]) -> None:
         if not isinstance(there, dict):
             raise self._other([f"its `{MANIFEST}` is not JSON"])
-        told = [_difference(key, there.get(key), value) for key, value in here.items() if there.get(key) != value]
-        if told:
-            raise self._other(told)
+        differences = [
+            _difference(key, there.get(key), value) for key, value in here.items() if there.get(key) != value
+        ]
+        if differences:
+            raise self._other(differences)
 
     def torn(self) -> MksError:
         """What it says cannot be gone on from."""

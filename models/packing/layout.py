@@ -67,33 +67,35 @@ def core_file(core: int) -> str:
 def operands(program: Program) -> tuple[Operand, ...]:
     """What a core reads, in the order of its file: tapes and experts, which are whole pages, come first."""
     order = ("tape", "bank", "table", "vectors")
-    found = sorted(traffic.operands(program), key=lambda a: order.index(a.kind))
-    return tuple(Operand(a.name.label, a.dtype, a.shape) for a in found)
+    result = sorted(traffic.operands(program), key=lambda a: order.index(a.kind))
+    return tuple(Operand(a.name.label, a.dtype, a.shape) for a in result)
 
 
 def pieces(program: Program) -> list[Piece]:
     """All of them: layer by layer, then the model's own, and within an array in its order."""
-    found: list[Piece] = []
+    result: list[Piece] = []
     for ring in program.rings:
         at = 0
         for name, layer in program.transfers(ring):
             product = program.products[name]
             nbytes = product.tiling.rows * WIDTH * 4
-            found.append(Piece(TapeRef(ring).label, layer, at, nbytes, product.weights, _rows(program, product, layer)))
+            result.append(
+                Piece(TapeRef(ring).label, layer, at, nbytes, product.weights, _rows(program, product, layer))
+            )
             at += nbytes
     for bank in program.banks.values():
         weights, nbytes = tuple(name for names in bank.products for name in names), bank.layout.rows * WIDTH * 4
         experts = [(layer, number) for layer in bank_layers(program, bank) for number in range(bank.count)]
-        found += [Piece(bank.array.label, layer, i * nbytes, nbytes, weights, _expert(program, bank, layer, number))
+        result += [Piece(bank.array.label, layer, i * nbytes, nbytes, weights, _expert(program, bank, layer, number))
                   for i, (layer, number) in enumerate(experts)]  # fmt: skip
     for a in program.arrays.values():
         if isinstance(a.name, TableRef):
-            found.append(Piece(a.name.label, None, 0, 4 * prod(a.shape), (a.name.weight,), _table(program, a.name)))
+            result.append(Piece(a.name.label, None, 0, 4 * prod(a.shape), (a.name.weight,), _table(program, a.name)))
         elif isinstance(a.name, SmallWeightsRef):
             weights, nbytes = tapes.vector_weights(program, a.name), 4 * a.shape[-1]
-            found += [Piece(a.name.label, layer, i * nbytes, nbytes, weights, _vectors(program, a.name, layer))
+            result += [Piece(a.name.label, layer, i * nbytes, nbytes, weights, _vectors(program, a.name, layer))
                       for i, layer in enumerate(tapes.vector_layers(program, a.name))]  # fmt: skip
-    return sorted(found, key=lambda piece: (piece.layer is None, piece.layer or 0))
+    return sorted(result, key=lambda piece: (piece.layer is None, piece.layer or 0))
 
 
 def _rows(program: Program, product: Product, layer: int | None) -> Blocks:
@@ -131,15 +133,15 @@ def fingerprint(program: Program) -> str:
     """Of all that says where a number lies; folders and kernels with different ones do not understand each other."""
     products = {p.name.label: [p.weights, p.widths, p.dtype, asdict(p.tiling)] for p in program.products.values()}
     own = [a for a in traffic.operands(program) if not isinstance(a.name, TapeRef)]
-    kept = {a.name.label: [a.shape, a.dtype] for a in own}
-    said = {
+    resident = {a.name.label: [a.shape, a.dtype] for a in own}
+    described = {
         "tapes": {
             ring.label: [(name.label, layer) for name, layer in program.transfers(ring)] for ring in program.rings
         },
         "products": products,
         "experts": {b.array.label: [b.products, b.axes, asdict(b.layout)] for b in program.banks.values()},
-        "arrays": kept,
+        "arrays": resident,
         "views": {w.label: [v.buffer.label, v.start, v.shape, v.transposed]
                   for w, v in program.views.items() if v.buffer in {a.name for a in own}},
     }  # fmt: skip
-    return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    return sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()

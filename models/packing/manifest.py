@@ -42,14 +42,14 @@ _FRACTION = re.compile(r"-?[0-9]{1,400}(/[0-9]{1,400})?")
 class Job:
     """What is packed from what. `said` goes into the manifest; `files` are the checkpoint's, with size and time."""
 
-    said: dict[str, Any]
+    manifest: dict[str, Any]
     files: dict[str, list[int]]
 
 
 def describe(source: Source, schedule: Schedule, binding: Binding, program: Program) -> Job:
     """A job's description. Raises `MksError` where a file that the definition uses is gone."""
     instance = program.instance
-    said = {
+    described = {
         "format": layout.FORMAT,
         "name": Path(source.name).name,
         "definition": self_contained(source),
@@ -67,14 +67,14 @@ def describe(source: Source, schedule: Schedule, binding: Binding, program: Prog
     }
     files = {tensor.file for tensor in binding.checkpoint.tensors.values()}
     stats = {file: Path(file).stat() for file in sorted(files)}
-    return Job(said, {Path(file).name: [stat.st_size, stat.st_mtime_ns] for file, stat in stats.items()})
+    return Job(described, {Path(file).name: [stat.st_size, stat.st_mtime_ns] for file, stat in stats.items()})
 
 
 def manifest(
     job: Job, arrays: tuple[Operand, ...], header: bytes, sums: list[dict[str, list[str]]], texts: Mapping[str, bytes]
 ) -> dict[str, Any]:
     """A finished folder's. Each core's file, which begins with `header`, stands for itself: a host may have a few."""
-    return job.said | {
+    return job.manifest | {
         "mks": version(),
         "checksums": {"kind": checksums.KIND, "piece": checksums.PIECE},
         "arrays": {a.name: {"dtype": a.dtype, "shape": list(a.shape)} for a in arrays},
@@ -109,30 +109,30 @@ def sizes(instance: Instance) -> dict[str, Any]:
     return {n: str(v) if isinstance(v, Fraction) else list(v) if isinstance(v, tuple) else v for n, v in values.items()}
 
 
-def overrides(said: Mapping[str, Any], model: Model) -> dict[str, Value]:
+def overrides(given: Mapping[str, Any], model: Model) -> dict[str, Value]:
     """The values again. Raises `ValueError`, `TypeError` or `ZeroDivisionError` for what are none."""
-    found: dict[str, Value] = {}
-    for name, value in said.items():
+    values: dict[str, Value] = {}
+    for name, value in given.items():
         if name not in model.lists:
             if isinstance(value, str) and not _FRACTION.fullmatch(value):
-                raise ValueError(f"`{name}` is no fraction: {value[:20]!r}")
-            found[name] = Fraction(value) if isinstance(value, str) else value
+                raise ValueError(f"`{name}` is not a fraction: {value[:20]!r}")
+            values[name] = Fraction(value) if isinstance(value, str) else value
         elif isinstance(value, list) and all(type(item) is int for item in value):
-            found[name] = tuple(value)
+            values[name] = tuple(value)
         else:
-            raise ValueError(f"`{name}` is no list of whole numbers")
-    return found
+            raise ValueError(f"`{name}` is not a list of whole numbers")
+    return values
 
 
 def fingerprint(checkpoint: Checkpoint) -> str:
     """Of the tensors' names, types and shapes, and of some of each one's numbers."""
-    found = sha256()
+    digest = sha256()
     with ExitStack() as stack:
         names = {tensor.file for tensor in checkpoint.tensors.values()}
         files = {name: stack.enter_context(Path(name).open("rb")) for name in names}
         for name, tensor in sorted(checkpoint.tensors.items()):
-            found.update(f"{name} {tensor.kind} {tensor.shape}\n".encode())
+            digest.update(f"{name} {tensor.kind} {tensor.shape}\n".encode())
             for at in (0, tensor.nbytes // 2, max(0, tensor.nbytes - _SAMPLE)):
                 files[tensor.file].seek(tensor.begin + at)
-                found.update(files[tensor.file].read(min(_SAMPLE, tensor.nbytes - at)))
-    return found.hexdigest()
+                digest.update(files[tensor.file].read(min(_SAMPLE, tensor.nbytes - at)))
+    return digest.hexdigest()

@@ -35,9 +35,9 @@ class Experts:
     def scales(self, expert: int) -> str:
         """The tensor that holds an expert's scales."""
         source = self.binding.sources[self.binding.key(self.name, self.layer)]
-        found = source.pieces[expert if source.axes else 0].scales
-        assert found is not None
-        return found.tensor.name
+        scales = source.pieces[expert if source.axes else 0].scales
+        assert scales is not None
+        return scales.tensor.name
 
     def release(self) -> None:
         """Let the system drop the pages of those that were read."""
@@ -79,8 +79,8 @@ def bank_layers(program: Program, bank: ExpertPool) -> list[int]:
 
 def bank_blocks(program: Program, bank: ExpertPool, layer: int, read: Read, core: int) -> Iterator[Array]:
     """One layer's experts of a core, int32 `[rows, 512]` each. Raises `MksError` (E427, E429)."""
-    held = _held(bank, layer, read)
-    return (_block(program, bank, held, number, core) for number in range(bank.count))
+    blocks = _held(bank, layer, read)
+    return (_block(program, bank, blocks, number, core) for number in range(bank.count))
 
 
 def bank_block(program: Program, bank: ExpertPool, layer: int, number: int, read: Read, core: int) -> Array:
@@ -92,19 +92,21 @@ def _held(bank: ExpertPool, layer: int, read: Read) -> dict[str, Any]:
     return {name: read(name, layer) for names in bank.products for name in names}
 
 
-def _block(program: Program, bank: ExpertPool, held: dict[str, Any], number: int, core: int) -> Array:
-    weights = [program.instance.model.weights[name] for name in held]
+def _block(program: Program, bank: ExpertPool, blocks: dict[str, Any], number: int, core: int) -> Array:
+    weights = [program.instance.model.weights[name] for name in blocks]
     try:
-        return bank_expert(lambda name, expert: held[name][expert], weights, bank.layout, program.shares, core, number)
+        return bank_expert(
+            lambda name, expert: blocks[name][expert], weights, bank.layout, program.shares, core, number
+        )
     except BlockError as e:
-        raise MksError([_inexact(e, program, held[e.weight])]) from None
+        raise MksError([_inexact(e, program, blocks[e.weight])]) from None
 
 
-def _inexact(error: BlockError, program: Program, held: Any) -> Diagnostic:
+def _inexact(error: BlockError, program: Program, value: Any) -> Diagnostic:
     """A block that re-blocking would change."""
     store = next(store for store in program.schedule.stores if store.weight == error.weight)
     low, high = error.exponents
-    where = f"`{held.scales(error.expert)}`: " if isinstance(held, Experts) else ""
+    where = f"`{value.scales(error.expert)}`: " if isinstance(value, Experts) else ""
     fits = (f"`store {error.weight} as fp8 block {error.fits}` would keep this matrix",) if error.fits else ()
     return Diagnostic("E429", f"`{error.weight}` cannot be kept as {store.codec}: a block would lose bits",
                       Label(store.span), (), (
@@ -125,11 +127,11 @@ def operand(program: Program, read: Read, name: ArrayRef, core: int) -> Array:
         case SmallWeightsRef():
             return tapes.vectors(program, name, read, core)
     (bank,) = (bank for bank in program.banks.values() if bank.array == name)
-    found = np.empty(program.arrays[name].shape, np.int32)
+    result = np.empty(program.arrays[name].shape, np.int32)
     for i, layer in enumerate(bank_layers(program, bank)):
         for number, block in enumerate(bank_blocks(program, bank, layer, read, core)):
-            found[i, number] = block
-    return found
+            result[i, number] = block
+    return result
 
 
 def packed(program: Program, read: Read, core: int) -> dict[str, Array]:

@@ -68,7 +68,7 @@ def _packed(job: Job, binding: Binding, program: Program, folder: Path, progress
     journal = Journal(folder)
     if journal.finished(job):
         return Summary(folder, cores, total, 0, True)
-    done, told = journal.resume(job, size)
+    done, finished = journal.resume(job, size)
     if not done:
         _check_room(folder, cores * size)
         journal.begin(job)
@@ -80,7 +80,7 @@ def _packed(job: Job, binding: Binding, program: Program, folder: Path, progress
         for piece in (piece for unit in units[:done] for piece in unit):
             written[piece.array] += piece.nbytes
         sums = [_resumed(journal, one, file.fileno(), starts, written)
-                for one, file in zip(told or [{}] * cores, files, strict=True)]  # fmt: skip
+                for one, file in zip(finished or [{}] * cores, files, strict=True)]  # fmt: skip
         writer = _Writer(binding, stored(binding), program, [file.fileno() for file in files], starts, sums, pool)
         before = at = cores * sum(written.values())
         for unit in units[done:]:
@@ -102,17 +102,17 @@ def _packed(job: Job, binding: Binding, program: Program, folder: Path, progress
 
 
 def _resumed(
-    journal: Journal, told: dict[str, list[str]], file: int, starts: dict[str, int], written: dict[str, int]
+    journal: Journal, finished: dict[str, list[str]], file: int, starts: dict[str, int], written: dict[str, int]
 ) -> dict[str, Running]:
     """A core's checksums so far; of a piece of which only a part is written, that part is read again."""
-    found = {}
+    resumed = {}
     for name, nbytes in written.items():
-        found[name] = running = Running(list(told.get(name, ())))
+        resumed[name] = running = Running(list(finished.get(name, ())))
         whole = nbytes // checksums.PIECE * checksums.PIECE
         if len(running.done) * checksums.PIECE != whole:
             raise journal.torn()
         running.add(memoryview(_get(file, nbytes - whole, starts[name] + whole)))
-    return found
+    return resumed
 
 
 def _lists(sums: list[dict[str, Running]]) -> Sums:
@@ -133,22 +133,22 @@ class _Writer:
 
     def write(self, piece: Piece) -> None:
         """Read a piece's weights, write every core's share, and forget them."""
-        held: dict[tuple[str, int | None], Any] = {}
+        blocks: dict[tuple[str, int | None], Any] = {}
         for weight in piece.weights:
             layer = None if self.program.instance.model.weights[weight].part is None else piece.layer
-            held[weight, layer] = self.read(weight, layer)
+            blocks[weight, layer] = self.read(weight, layer)
 
         def one(core: int) -> None:
             at, running = self.starts[piece.array] + piece.begin, self.sums[core][piece.array]
-            for block in piece.blocks(lambda name, layer: held[name, layer], core):
+            for block in piece.blocks(lambda name, layer: blocks[name, layer], core):
                 data = memoryview(block).cast("B")
                 running.add(data)
                 at += _put(self.files[core], data, at)
 
         list(self.pool.map(one, range(len(self.files))))
-        for (weight, layer), found in held.items():
-            if isinstance(found, Experts):
-                found.release()
+        for (weight, layer), array in blocks.items():
+            if isinstance(array, Experts):
+                array.release()
             else:
                 release(self.binding, weight, layer)
 
@@ -163,10 +163,10 @@ def _put(file: int, data: memoryview, at: int) -> int:
 
 def _get(file: int, nbytes: int, at: int) -> bytearray:
     """Bytes of a file; fewer where it ends."""
-    found = bytearray()
-    while len(found) < nbytes and (read := os.pread(file, nbytes - len(found), at + len(found))):
-        found += read
-    return found
+    buffer = bytearray()
+    while len(buffer) < nbytes and (read := os.pread(file, nbytes - len(buffer), at + len(buffer))):
+        buffer += read
+    return buffer
 
 
 def _open(path: Path, first: bytes, size: int) -> Any:
@@ -198,8 +198,8 @@ def _store(path: Path, data: bytes) -> None:
 
 
 def _check_room(folder: Path, needed: int) -> None:
-    held = sum(file.stat().st_size for file in folder.glob("core-*.safetensors"))
-    free = shutil.disk_usage(folder).free + held
+    present = sum(file.stat().st_size for file in folder.glob("core-*.safetensors"))
+    free = shutil.disk_usage(folder).free + present
     if needed > free:
         raise MksError([Diagnostic("E434", f"`{folder}` has no room for the packed model", notes=(
             f"needed: {needed / 1e9:.2f} GB; free: {free / 1e9:.2f} GB",))])  # fmt: skip

@@ -84,31 +84,31 @@ def open_packed(folder: str | Path) -> Packed:
     agree with its manifest, and what is wrong with a file by itself (E401, E403, E404, E406).
     """
     folder = Path(folder).expanduser()
-    said = read_manifest(folder)
+    manifest = read_manifest(folder)
     try:
-        check_kinds(said)
-        instance, schedule = _rebuilt(folder, said)
-        plain = _weights(said["plain"], instance)
-        arrays = {name: (a["dtype"], tuple(a["shape"])) for name, a in said["arrays"].items()}
+        check_kinds(manifest)
+        instance, schedule = _rebuilt(folder, manifest)
+        plain = _weights(manifest["plain"], instance)
+        arrays = {name: (a["dtype"], tuple(a["shape"])) for name, a in manifest["arrays"].items()}
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as e:
         raise _not_whole(folder, f"{type(e).__name__}: {e}") from None
     program = lower(schedule, instance, schedule.rows[0], plain)
-    if layout.fingerprint(program) != said["layout"]:
-        message = f"`{folder}` was packed for kernels that lay weights out in another way"
-        raise packed_error("E431", message, notes=(f"it was packed by mks {said.get('mks')}",), helps=AGAIN)
+    if layout.fingerprint(program) != manifest["layout"]:
+        message = f"`{folder}` was packed with another weight layout than the kernels of this version have"
+        raise packed_error("E431", message, notes=(f"it was packed by mks {manifest.get('mks')}",), helps=AGAIN)
     expected = layout.operands(program)
     try:
-        whole = complete(said, expected, schedule.cores)
+        whole = complete(manifest, expected, schedule.cores)
     except (KeyError, TypeError, AttributeError) as e:
         raise _not_whole(folder, f"{type(e).__name__}: {e}") from None
     if not whole or arrays != {a.name: (a.dtype, a.shape) for a in expected}:
         raise _not_whole(folder, "its arrays are not the schedule's")
     sink = Sink()
-    check_texts(folder, said["texts"], sink)
-    tensors = tuple(open_core(folder / file["name"], expected, file["header"], sink) for file in said["files"])
+    check_texts(folder, manifest["texts"], sink)
+    tensors = tuple(open_core(folder / file["name"], expected, file["header"], sink) for file in manifest["files"])
     if sink.failed:
-        raise MksError(sink.found)
-    return Packed(folder, said, instance, schedule, tensors, plain)
+        raise MksError(sink.diagnostics)
+    return Packed(folder, manifest, instance, schedule, tensors, plain)
 
 
 def verify(packed: Packed, progress: Progress | None = None) -> list[Diagnostic]:
@@ -117,45 +117,45 @@ def verify(packed: Packed, progress: Progress | None = None) -> list[Diagnostic]
 
     def one(core: int) -> list[Diagnostic]:
         nonlocal done
-        found = []
+        problems = []
         for name, tensor in packed.tensors[core].items():
-            found.append(packed.damage(name, core))
+            problems.append(packed.damage(name, core))
             tensor.release()
             with lock:
                 done += tensor.nbytes
                 if progress is not None:
                     progress(done, packed.nbytes)
-        return [wrong for wrong in found if wrong is not None]
+        return [wrong for wrong in problems if wrong is not None]
 
     with ThreadPoolExecutor(min(len(packed.tensors), os.cpu_count() or 1)) as pool:
-        return [wrong for found in pool.map(one, range(len(packed.tensors))) for wrong in found]
+        return [wrong for damaged in pool.map(one, range(len(packed.tensors))) for wrong in damaged]
 
 
-def _rebuilt(folder: Path, said: dict[str, Any]) -> tuple[Instance, Schedule]:
+def _rebuilt(folder: Path, manifest: dict[str, Any]) -> tuple[Instance, Schedule]:
     """The definition again, as it was packed; what is wrong with it is raised."""
-    definition = check_source(Source(said["name"], said["definition"]), folder)
+    definition = check_source(Source(manifest["name"], manifest["definition"]), folder)
     if definition.failed:
         raise MksError(definition.diagnostics)
-    model = definition.models[said["model"]]
-    schedule = choose_schedule(definition.schedules, model, said["schedule"])
+    model = definition.models[manifest["model"]]
+    schedule = choose_schedule(definition.schedules, model, manifest["schedule"])
     if isinstance(schedule, Diagnostic):
         raise MksError([schedule])
-    if said["dtype"] not in ("bf16", "f32"):
-        raise ValueError(f"dtype {said['dtype']!r}")
-    instance, found = instantiate(model, overrides=overrides(said["sizes"], model), working=said["dtype"])
+    if manifest["dtype"] not in ("bf16", "f32"):
+        raise ValueError(f"dtype {manifest['dtype']!r}")
+    instance, diagnostics = instantiate(model, overrides=overrides(manifest["sizes"], model), working=manifest["dtype"])
     here = (schedule.target.name, list(schedule.topology), dict(schedule.mesh), schedule.cores)
-    if here != (said["target"], said["topology"], said["mesh"], said["cores"]):
+    if here != (manifest["target"], manifest["topology"], manifest["mesh"], manifest["cores"]):
         raise ValueError("`target`, `topology`, `mesh` and `cores` are not the schedule's")
     sink = Sink()
     if instance is None or not check_instance(instance, sink) or not check_shares(schedule, instance, sink):
-        raise MksError([*found, *sink.found])
+        raise MksError([*diagnostics, *sink.diagnostics])
     return instance, schedule
 
 
 def _weights(names: Any, instance: Instance) -> frozenset[str]:
     """Names of weights. Raises `ValueError` for anything else."""
     if not isinstance(names, list) or not all(isinstance(n, str) and n in instance.model.weights for n in names):
-        raise ValueError("`plain` is no list of weights")
+        raise ValueError("`plain` is not a list of weights")
     return frozenset(names)
 
 

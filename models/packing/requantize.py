@@ -88,8 +88,8 @@ def reblocked(matrix: Quantised, inputs: int, block: int) -> Quantised:
     scales = np.maximum(lower, 1 - _BIAS)
     shifts = exponents - np.repeat(scales, each, axis=1)[:, :groups]
     which = np.clip(shifts, _SHIFTS.start, _SHIFTS.stop - 1) - _SHIFTS.start
-    found = np.take(numbers.reshape(-1), which[..., None] * numbers.shape[1] + codes)
-    return Quantised(found.view(np.uint8).reshape(outputs, inputs), (scales + _BIAS).astype(np.uint8))
+    result = np.take(numbers.reshape(-1), which[..., None] * numbers.shape[1] + codes)
+    return Quantised(result.view(np.uint8).reshape(outputs, inputs), (scales + _BIAS).astype(np.uint8))
 
 
 def _single(codes: Array, inputs: int) -> Array:

@@ -16,35 +16,35 @@ type Array = np.ndarray[Any, Any]
 
 def rank(schedule: Schedule, core: int, axes: tuple[str, ...]) -> int:
     """A core's place along some axes of the mesh; the last axis is the fastest."""
-    place, at = {}, core
+    coordinates, at = {}, core
     for name, size in reversed(schedule.mesh):
-        place[name], at = at % size, at // size
-    found, sizes = 0, dict(schedule.mesh)
+        coordinates[name], at = at % size, at // size
+    index, sizes = 0, dict(schedule.mesh)
     for name, _ in schedule.mesh:
         if name in axes:
-            found = found * sizes[name] + place[name]
-    return found
+            index = index * sizes[name] + coordinates[name]
+    return index
 
 
 def ranges(weight: m.Weight, shares: Shares, core: int) -> tuple[range, ...]:
     """Which indices of each axis of a weight `core` holds: fewer than `shares.weight_shape` says at the axis's end."""
     over = shares.cut_by_use(weight)
-    found = []
+    result = []
     for axis, (poly, length) in enumerate(zip(weight.shape, shares.weight_shape(weight), strict=True)):
         whole = shares.instance.length(poly)
         if whole == length:
-            found.append(range(whole))
+            result.append(range(whole))
         elif axis in over:
             first = rank(shares.schedule, core, over[axis]) * length
-            found.append(range(min(first, whole), min(first + length, whole)))
+            result.append(range(min(first, whole), min(first + length, whole)))
         else:
-            found.append(_range(whole, poly, shares, core))
-    return tuple(found)
+            result.append(_range(whole, poly, shares, core))
+    return tuple(result)
 
 
 def share(array: Array, weight: m.Weight, shares: Shares, core: int) -> Array:
     """What `core` holds of a weight of one layer, `[…]` as `shares.weight_shape` says; a view where it can be."""
-    part = array[tuple(slice(held.start, held.stop) for held in ranges(weight, shares, core))]
+    part = array[tuple(slice(range_.start, range_.stop) for range_ in ranges(weight, shares, core))]
     wanted = shares.weight_shape(weight)
     if part.shape == wanted:
         return part

@@ -37,7 +37,7 @@ def blocks(matrices: Sequence[Array], tiling: Tiling, dtype: np.dtype[Any]) -> I
         rows = tiling.inputs // tiling.per_word // run.fold
         lines = np.zeros((run.columns, rows * run.fold * 4 // dtype.itemsize), dtype)
         gathered = np.empty((rows // _PIECE, run.fold, run.columns), f"V{4 * _PIECE}")
-        words = gathered.view(np.uint32).reshape(*gathered.shape, _PIECE)
+        as_words = gathered.view(np.uint32).reshape(*gathered.shape, _PIECE)
         out = np.empty((rows, WIDTH), np.int32)
         turned = out.view(np.uint32).reshape(rows // _PIECE, _PIECE, run.fold, run.columns)
         for block in range(run.count * run.blocks):
@@ -45,22 +45,22 @@ def blocks(matrices: Sequence[Array], tiling: Tiling, dtype: np.dtype[Any]) -> I
             pieces = matrix.view(gathered.dtype).reshape(run.columns, run.fold, -1)
             # In two steps, because single words from far apart would each take a line of the cache.
             gathered[:] = pieces.transpose(2, 1, 0)
-            turned[:] = words.transpose(0, 3, 1, 2)
+            turned[:] = as_words.transpose(0, 3, 1, 2)
             yield out
 
 
 def _lines(matrices: Sequence[Array], first: int, lines: Array) -> Array:
     """The matrices' rows from `first` on, as they are, or else copied, converted and padded into `lines`."""
-    count, found, at = len(lines), [], 0
+    count, result, at = len(lines), [], 0
     for matrix in matrices:
-        found.append(matrix[max(first - at, 0) : max(first + count - at, 0)])
+        result.append(matrix[max(first - at, 0) : max(first + count - at, 0)])
         at += len(matrix)
-    found = [part for part in found if len(part)]
-    one = found[0]
+    result = [part for part in result if len(part)]
+    one = result[0]
     if one.shape == lines.shape and one.dtype == lines.dtype and one.strides[1] == one.itemsize:
         return one
     at = 0
-    for part in found:
+    for part in result:
         lines[at : at + len(part), : part.shape[1]] = part
         at += len(part)
     lines[at:] = 0
@@ -78,14 +78,14 @@ def _filled(shape: tuple[int, ...], parts: Iterator[Array]) -> Array:
 
 def unpack(rows: Array, tiling: Tiling, dtype: np.dtype[Any]) -> Array:
     """The padded matrix again, `[tiling.outputs, tiling.inputs]`, or as many bytes as its elements take."""
-    found, at = [], 0
+    result, at = [], 0
     for run in tiling.runs:
         count = run.count * sum(run.rows)
-        words = rows[at : at + count].reshape(run.count * run.blocks, -1, run.fold, run.columns)
-        lines = np.ascontiguousarray(words.transpose(0, 3, 2, 1)).reshape(run.count * run.blocks * run.columns, -1)
-        found.append(lines.view(dtype))
+        as_words = rows[at : at + count].reshape(run.count * run.blocks, -1, run.fold, run.columns)
+        lines = np.ascontiguousarray(as_words.transpose(0, 3, 2, 1)).reshape(run.count * run.blocks * run.columns, -1)
+        result.append(lines.view(dtype))
         at += count
-    return np.concatenate(found)
+    return np.concatenate(result)
 
 
 def product_blocks(program: Program, product: Product, layer: int | None, read: Read, core: int) -> Iterator[Array]:
@@ -104,9 +104,9 @@ def product_blocks(program: Program, product: Product, layer: int | None, read: 
 def _by_head(program: Program, product: Product, layer: int | None, read: Read, core: int) -> list[Array]:
     """Each head's piece of a weight `[heads * (keys + values), rank]`: keys from ranks, or values."""
     (name,) = product.weights
-    held = share(read(name, owner(program, name, layer)), program.instance.model.weights[name], program.shares, core)
+    own = share(read(name, owner(program, name, layer)), program.instance.model.weights[name], program.shares, core)
     heads = sum(run.count * run.blocks for run in product.tiling.runs)
-    by_head = held.reshape(heads, -1, held.shape[1])
+    by_head = own.reshape(heads, -1, own.shape[1])
     values = program.products[evolve(product.name, piece="expand")].widths[0]
     if product.piece == "expand":
         return [head[-values:] for head in by_head]
@@ -147,15 +147,15 @@ def vector_weights(program: Program, name: SmallWeightsRef) -> tuple[str, ...]:
 
 def vector_row(program: Program, name: SmallWeightsRef, layer: int | None, read: Read, core: int) -> Array:
     """One layer's vectors, f32 `[1, width]`."""
-    found = np.zeros((1, program.arrays[name].shape[-1]), np.float32)
+    row = np.zeros((1, program.arrays[name].shape[-1]), np.float32)
     for weight in vector_weights(program, name):
         view, declared = program.views[SmallWeightRef(weight)], program.instance.model.weights[weight]
         values = share(read(weight, owner(program, weight, layer)), declared, program.shares, core).astype(np.float32)
         lines = values.T if view.transposed else values.reshape(1, -1)
         room = -(-lines.shape[1] // 128) * 128
         for i, line in enumerate(lines):
-            found[0, view.start + i * room :][: line.size] = line
-    return found
+            row[0, view.start + i * room :][: line.size] = line
+    return row
 
 
 def vectors(program: Program, name: SmallWeightsRef, read: Read, core: int) -> Array:

@@ -9,7 +9,7 @@ from ...dsl.diagnostics import Diagnostic, MksError
 from ..checkpoint.tensors import Checkpoint
 from .layout import JOURNAL, MANIFEST
 
-_KEPT = (
+_PATTERNS = (
     "config.json", "generation_config.json", "chat_template*", "tokenizer*", "tokenization_*.py", "tiktoken.model",
     "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
 )  # fmt: skip
@@ -27,8 +27,8 @@ def text_files(checkpoint: Checkpoint) -> dict[str, bytes]:
 
 def kept_files(folder: Path) -> list[Path]:
     """Those of a folder that a packed model keeps, or has."""
-    found = {path for pattern in _KEPT for path in folder.glob(pattern) if path.is_file()}
-    return sorted(path for path in found if path.name not in (MANIFEST, JOURNAL))
+    files = {path for pattern in _PATTERNS for path in folder.glob(pattern) if path.is_file()}
+    return sorted(path for path in files if path.name not in (MANIFEST, JOURNAL))
 
 
 def _from_gguf(checkpoint: Checkpoint) -> dict[str, bytes]:
@@ -38,13 +38,13 @@ def _from_gguf(checkpoint: Checkpoint) -> dict[str, bytes]:
 
     fields = GGUFReader(checkpoint.path).fields
     try:
-        said = {
+        contents = {
             "config.json": dict(checkpoint.config or {}),
             "generation_config.json": made.generation_config(fields),
             "tokenizer_config.json": made.tokenizer_config(fields),
             "tokenizer.json": made.tokenizer_json(fields),
         }
     except made.UnreadableTokenizer as e:
-        told = f"`{checkpoint.path}` is a GGUF file that is not read: {e}"
-        raise MksError([Diagnostic("E416", told)]) from None
-    return {name: json.dumps(value, ensure_ascii=False).encode() for name, value in said.items()}
+        message = f"`{checkpoint.path}` is a GGUF file that cannot be read: {e}"
+        raise MksError([Diagnostic("E416", message)]) from None
+    return {name: json.dumps(value, ensure_ascii=False).encode() for name, value in contents.items()}

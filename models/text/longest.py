@@ -19,14 +19,14 @@ def longest_token(pieces: Sequence[bytes], written: dict[str, Any]) -> int | Non
     model = written.get("model") or {}
     splits = list(_parts(written.get("pre_tokenizer"), "pretokenizers"))
     normalizers = list(_parts(written.get("normalizer"), "normalizers"))
-    kept = (
+    byte_level = (
         model.get("type") == "BPE"
         and _every_byte_is_a_token(pieces, model, splits)
         and all(part.get("type") in _SPLITS and part.get("behavior") != "Removed" for part in splits)
         and all(map(_keeps, normalizers))
         and not any(token.get("lstrip") or token.get("rstrip") for token in written.get("added_tokens") or ())
     )
-    if not kept:
+    if not byte_level:
         return None
     composed = any(part.get("type") == "NFC" for part in normalizers)
     return max(map(len, pieces), default=1) * (_COMPOSED if composed else 1)

@@ -64,7 +64,7 @@ async def _read_body(request: Request, limit: int) -> bytes:
     """A request's body, which says that it is JSON. Raises `ApiError` 413 or 415."""
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding not in ("", "identity"):
-        message = f"the body must be sent as it is, not with the content encoding {coding[:60]}"
+        message = f"the content encoding {coding[:60]} is not supported; send the body uncompressed"
         raise ApiError(message, status=415, code="unsupported_media_type", headers={"accept-encoding": "identity"})
     kind = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
@@ -84,7 +84,7 @@ async def _read_body(request: Request, limit: int) -> bytes:
                 if len(data) > limit:
                     raise too_large
     except TimeoutError:
-        raise ApiError("the body did not come", status=408, headers={"connection": "close"}) from None
+        raise ApiError("the body did not arrive in time", status=408, headers={"connection": "close"}) from None
     return bytes(data)
 
 
@@ -170,8 +170,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
         raise error
     where = f"{request.method} {request.url.path[:200]}"
     message = {404: f"there is no {where}", 405: f"{where}: the method is not allowed"}.get(error.status_code)
-    told = ApiError(message or error.detail, status=error.status_code, headers=dict(error.headers or {}))
-    return JsonResponse(told.body(), status_code=told.status, headers=told.headers)
+    api_error = ApiError(message or error.detail, status=error.status_code, headers=dict(error.headers or {}))
+    return JsonResponse(api_error.body(), status_code=api_error.status, headers=api_error.headers)
 
 
 async def _client_gone(request: Request, error: Exception) -> Response:
@@ -180,8 +180,8 @@ async def _client_gone(request: Request, error: Exception) -> Response:
 
 
 async def _bug(request: Request, error: Exception) -> Response:
-    told = failed("the server failed on this request")
-    return JsonResponse(told.body(), status_code=told.status)
+    api_error = failed("the server failed on this request")
+    return JsonResponse(api_error.body(), status_code=api_error.status)
 
 
 def build_app(holder: Holder, metrics: Metrics, options: HttpOptions | None = None,

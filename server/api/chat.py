@@ -70,7 +70,7 @@ def read_form(fields: Fields) -> Form:
     """Check `response_format`, or `json_schema`, which says the same in fewer words. Raises `ApiError` 400."""
     if fields.get("json_schema") is not None:
         if fields.get("response_format") is not None:
-            raise bad_request("`json_schema` and `response_format` say the same thing; give one", "json_schema")
+            raise bad_request("`json_schema` and `response_format` exclude each other; give one", "json_schema")
         return Form(FormKind.JSON_SCHEMA, fields.mapping("json_schema"))
     if fields.get("response_format") is None:
         return Form()
@@ -145,8 +145,8 @@ class ChatShape:
         return self.envelope.wrap(choices, usage=self._usage(usage).body(), **more)
 
     def _message(self, message: Message) -> dict[str, Any]:
-        told = self.request.include_reasoning and message.reasoning
-        empty = None if message.calls or told else ""
+        shows_reasoning = self.request.include_reasoning and message.reasoning
+        empty = None if message.calls or shows_reasoning else ""
         calls = [
             {"id": new_id("call_"), "type": "function", "function": {"name": name, "arguments": arguments}}
             for name, arguments in message.calls
@@ -155,7 +155,7 @@ class ChatShape:
             "role": "assistant",
             "content": message.content or empty,
             "refusal": None,
-            **({"reasoning": message.reasoning, "reasoning_content": message.reasoning} if told else {}),
+            **({"reasoning": message.reasoning, "reasoning_content": message.reasoning} if shows_reasoning else {}),
             **({"tool_calls": calls} if calls else {}),
         }
 
@@ -187,8 +187,8 @@ class ChatShape:
         if piece.kind is Kind.CONTENT:
             return [{"content": piece.text}]
         if piece.kind is Kind.REASONING:
-            told = self.request.include_reasoning
-            return [{"reasoning": piece.text, "reasoning_content": piece.text}] if told else []
+            shows_reasoning = self.request.include_reasoning
+            return [{"reasoning": piece.text, "reasoning_content": piece.text}] if shows_reasoning else []
         if piece.kind is Kind.CALL:
             reader.calls += 1
             function = {"name": piece.text, "arguments": ""}
@@ -206,8 +206,8 @@ class ChatShape:
     def _finish(self, part: Part) -> dict[str, Any]:
         """A call that the model chose to make is the reason; one that the request named is no news."""
         reason: str | None = part.delta.finish
-        chosen = self.readers[part.index].called and not self.request.conversation.tools.named
-        if reason == Finish.STOP and chosen:
+        by_choice = self.readers[part.index].called and not self.request.conversation.tools.named
+        if reason == Finish.STOP and by_choice:
             reason = "tool_calls"
         return {"finish_reason": reason, "stop_reason": part.delta.stop_reason}
 
@@ -233,9 +233,9 @@ def shape_chat(request: ChatRequest, prompt: Prompt, plan: Plan, rules: Rules, t
     params, plans = request.params, []
     for number in range(params.n):
         sampling, limits = params.copy(number, plan.limits.max_tokens)
-        held = evolve(sampling, grammar=plan.sampling.grammar)
+        constrained = evolve(sampling, grammar=plan.sampling.grammar)
         scores = params.prompt_logprobs if number == 0 else None
-        one = evolve(plan, sampling=held, limits=limits, logprobs=request.logprobs, prompt_logprobs=scores)
+        one = evolve(plan, sampling=constrained, limits=limits, logprobs=request.logprobs, prompt_logprobs=scores)
         plans.append(one)
     envelope = Envelope(new_id("chatcmpl-"), "chat.completion", rules.model)
     readers = tuple(Reader(prompt.parser()) for _ in plans)

@@ -117,8 +117,8 @@ class CompletionShape:
     def chunks(self, part: Part, first: bool) -> list[dict[str, Any]]:
         """One chunk, if there is anything to tell."""
         choice = self._choice(part, first)
-        told = choice["text"] or choice["logprobs"] or choice.get("token_ids") or choice["finish_reason"]
-        return [self.envelope.wrap([choice])] if told else []
+        has_content = choice["text"] or choice["logprobs"] or choice.get("token_ids") or choice["finish_reason"]
+        return [self.envelope.wrap([choice])] if has_content else []
 
     def closing(self, usage: Usage) -> dict[str, Any]:
         """The chunk with the usage."""

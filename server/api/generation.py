@@ -119,7 +119,7 @@ class Generation:
         self._runs: list[Running] = []
         self._items: deque[Part | Exception] = deque()
         self._waiter: asyncio.Future[bool] | None = None
-        self._told = False
+        self._signalled = False
         self._deadline = time.monotonic() + seconds
         self._tasks = [self._task(name, index, plan, piece) for index, plan in enumerate(plans)]
 
@@ -147,8 +147,8 @@ class Generation:
     def _put(self, item: Part | Exception) -> None:
         """Engine's thread: hand over an item, which `Wakeups.flush` tells of unless the loop knows of one already."""
         self._items.append(item)
-        if not self._told:
-            self._told = True
+        if not self._signalled:
+            self._signalled = True
             self._wakeups.add(self)
 
     def wake(self) -> None:
@@ -167,13 +167,13 @@ class Generation:
                 if not self._items:
                     self._waiter = self.loop.create_future()
                     # What comes from here on wakes the waiter; what came just before is seen here.
-                    self._told = False
+                    self._signalled = False
                     waited = not self._items and not await self._waiter
                     if not self._items:
                         if waited:
                             yield []
                         continue
-                self._told = False
+                self._signalled = False
                 yield self._fetch()
                 if alarm is not None:
                     alarm.put_off()

@@ -36,38 +36,53 @@ class Metrics(Observer):
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._model = model
-        self._prompt = self._counter("prompt_tokens", "Tokens of prompts, those known before among them.")
-        self._generated = self._counter("generation_tokens", "Tokens of answers.")
-        self._preempted = self._counter("num_preemptions", "Sequences that had to make room; none ever has.")
-        self._queries = self._counter("prefix_cache_queries", "Tokens of prompts that were looked up.")
-        self._hits = self._counter("prefix_cache_hits", "Tokens of prompts that were known.")
-        ended = Counter("vllm:request_success", "Sequences that are over, by how they ended.",
+        self._prompt = self._counter("prompt_tokens", "Prompt tokens, including those found in the prefix cache.")
+        self._generated = self._counter("generation_tokens", "Generated tokens.")
+        self._preempted = self._counter("num_preemptions", "Preempted sequences (always 0: none is preempted).")
+        self._queries = self._counter("prefix_cache_queries", "Prompt tokens that were looked up in the prefix cache.")
+        self._hits = self._counter("prefix_cache_hits", "Prompt tokens that were found in the prefix cache.")
+        ended = Counter("vllm:request_success", "Finished sequences, by finish reason.",
                         ["model_name", "finished_reason"], registry=self.registry)  # fmt: skip
         self._ended = {how: ended.labels(model, how) for how in _ENDS}
-        self._responses = Counter("mks:http_responses", "Responses by status.", ["status"], registry=self.registry)
-        self._first = self._histogram("time_to_first_token_seconds", "From the queue to the first token.", _FIRST)
-        self._between = self._histogram("inter_token_latency_seconds", "From one token to the next.", _NEXT)
-        self._mean = self._histogram("request_time_per_output_token_seconds", "The mean of that in an answer.", _NEXT)
-        self._whole = self._histogram("e2e_request_latency_seconds", "From the queue to the end.", _WHOLE)
-        self._queued = self._histogram("request_queue_time_seconds", "In the queue.", _WHOLE)
-        self._reading = self._histogram("request_prefill_time_seconds", "From the row to the first token.", _WHOLE)
-        self._writing = self._histogram("request_decode_time_seconds", "From the first token to the last.", _WHOLE)
-        self._inference = self._histogram("request_inference_time_seconds", "From the row to the end.", _WHOLE)
-        self._prompts = self._histogram("request_prompt_tokens", "Tokens of a prompt.", _TOKENS)
-        self._answers = self._histogram("request_generation_tokens", "Tokens of an answer.", _TOKENS)
-        self._copies = self._histogram("request_params_n", "Choices asked for.", (1, 2, 5, 10, 20, 50, 100))
-        self._limits = self._histogram("request_params_max_tokens", "Tokens that an answer may have.", _TOKENS)
-        self._passes = self._histogram("iteration_tokens_total", "Tokens of a call of the decoder.", _TOKENS)
+        self._responses = Counter(
+            "mks:http_responses", "HTTP responses, by status.", ["status"], registry=self.registry
+        )
+        self._first = self._histogram(
+            "time_to_first_token_seconds", "Seconds from queueing to the first token.", _FIRST
+        )
+        self._between = self._histogram("inter_token_latency_seconds", "Seconds from one token to the next.", _NEXT)
+        self._mean = self._histogram(
+            "request_time_per_output_token_seconds", "Mean seconds for each token of an answer.", _NEXT
+        )
+        self._whole = self._histogram("e2e_request_latency_seconds", "Seconds from queueing to the end.", _WHOLE)
+        self._queued = self._histogram("request_queue_time_seconds", "Seconds in the queue.", _WHOLE)
+        self._reading = self._histogram(
+            "request_prefill_time_seconds", "Seconds from the start of the prefill to the first token.", _WHOLE
+        )
+        self._writing = self._histogram(
+            "request_decode_time_seconds", "Seconds from the first token to the last.", _WHOLE
+        )
+        self._inference = self._histogram(
+            "request_inference_time_seconds", "Seconds from the start of the prefill to the end.", _WHOLE
+        )
+        self._prompts = self._histogram("request_prompt_tokens", "Tokens in a prompt.", _TOKENS)
+        self._answers = self._histogram("request_generation_tokens", "Tokens in an answer.", _TOKENS)
+        self._copies = self._histogram("request_params_n", "Requested choices (`n`).", (1, 2, 5, 10, 20, 50, 100))
+        self._limits = self._histogram("request_params_max_tokens", "Requested limit of tokens in an answer.", _TOKENS)
+        self._passes = self._histogram("iteration_tokens_total", "Tokens in one call of the decoder.", _TOKENS)
 
     def watch(self, engine: Engine) -> None:
         """Show what an engine is doing."""
         shown = {
-            "vllm:num_requests_running": ("Sequences that hold a row.", lambda: engine.running),
-            "vllm:num_requests_waiting": ("Sequences in the queue.", lambda: engine.waiting),
-            "vllm:kv_cache_usage_perc": ("The part of all rows' positions in use, 1 for all.", lambda: engine.usage),
-            "mks:rows": ("Sequences that can run at a time.", lambda: engine.decoder.rows),
-            "mks:kept_prefixes": ("Beginnings of prompts that are kept.", lambda: len(engine.store or ())),
-            "mks:kept_bytes": ("What they take.", lambda: engine.store.nbytes if engine.store else 0),
+            "vllm:num_requests_running": ("Running sequences.", lambda: engine.running),
+            "vllm:num_requests_waiting": ("Waiting sequences.", lambda: engine.waiting),
+            "vllm:kv_cache_usage_perc": ("Fraction of the KV cache that is in use, from 0 to 1.", lambda: engine.usage),
+            "mks:rows": ("Limit of running sequences.", lambda: engine.decoder.rows),
+            "mks:kept_prefixes": ("Prompt prefixes in the cache.", lambda: len(engine.store or ())),
+            "mks:kept_bytes": (
+                "Bytes of the prompt prefixes in the cache.",
+                lambda: engine.store.nbytes if engine.store else 0,
+            ),
         }
         for name, (about, value) in shown.items():
             Gauge(name, about, ["model_name"], registry=self.registry).labels(self._model).set_function(value)
@@ -76,8 +91,8 @@ class Metrics(Observer):
         return Counter(f"vllm:{name}", about, ["model_name"], registry=self.registry).labels(self._model)
 
     def _histogram(self, name: str, about: str, buckets: Sequence[float]) -> Histogram:
-        made = Histogram(f"vllm:{name}", about, ["model_name"], buckets=buckets, registry=self.registry)
-        return made.labels(self._model)
+        histogram = Histogram(f"vllm:{name}", about, ["model_name"], buckets=buckets, registry=self.registry)
+        return histogram.labels(self._model)
 
     def asked(self, n: int, limits: Iterable[int]) -> None:
         """A request was taken."""
@@ -90,7 +105,7 @@ class Metrics(Observer):
         self._prompt.inc(len(run.task.prompt))
         self._queries.inc(len(run.task.prompt))
         self._hits.inc(run.cached)
-        self._queued.observe(run.seated - run.queued)
+        self._queued.observe(run.admitted - run.queued)
 
     def passed(self, tokens: int) -> None:
         """A call of the decoder came back."""
@@ -103,7 +118,7 @@ class Metrics(Observer):
             self._between.observe(now - run.latest)
         else:
             self._first.observe(now - run.queued)
-            self._reading.observe(now - run.seated)
+            self._reading.observe(now - run.admitted)
 
     def ended(self, run: Running, how: str, now: float) -> None:
         """A sequence is over; times are of those that ended well."""
@@ -112,7 +127,7 @@ class Metrics(Observer):
             return
         self._whole.observe(now - run.queued)
         self._writing.observe(run.latest - run.first)
-        self._inference.observe(now - run.seated)
+        self._inference.observe(now - run.admitted)
         self._prompts.observe(len(run.task.prompt))
         self._answers.observe(run.emitted)
         if run.emitted > 1:

@@ -145,11 +145,11 @@ class EventStream(Response):
         except (OSError, asyncio.CancelledError):
             raise
         except Exception as error:
-            told = as_api_error(error)
+            api_error = as_api_error(error)
             if not started:
-                raise told from error
-            self._record["error"] = told.message
-            failure = framing.failure(told) + framing.end
+                raise api_error from error
+            self._record["error"] = api_error.message
+            failure = framing.failure(api_error) + framing.end
             await send({"type": "http.response.body", "body": failure, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -113,8 +113,8 @@ class ResponsesShape:
         }
 
     def _failure(self, error: ApiError) -> bytes:
-        told = {"code": error.code or error.type, "message": error.message, "param": error.param}
-        return named_event("error", self.output.event("error", **told))
+        failure = {"code": error.code or error.type, "message": error.message, "param": error.param}
+        return named_event("error", self.output.event("error", **failure))
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
@@ -133,6 +133,6 @@ def shape_responses(
     """How a request is answered; `plan` is complete but for the sampling parameters."""
     sampling, limits = request.params.copy(0, plan.limits.max_tokens)
     sampling = evolve(sampling, grammar=plan.sampling.grammar)
-    held = evolve(plan, sampling=sampling, limits=limits, logprobs=request.logprobs)
+    limited = evolve(plan, sampling=sampling, limits=limits, logprobs=request.logprobs)
     scores = None if request.logprobs is None else ContentScores(prompt.parser())
-    return ResponsesShape(request, (held,), rules.model, tokenizer, prompt, Reader(prompt.parser()), scores)
+    return ResponsesShape(request, (limited,), rules.model, tokenizer, prompt, Reader(prompt.parser()), scores)

@@ -221,4 +221,4 @@ def _parts(content: Any, name: str) -> Any:
 
 
 def _unknown(kind: Any, name: str) -> ApiError:
-    return bad_request(f"`{name}` is `{str(kind)[:40]}`, which is not read here", name)
+    return bad_request(f"`{name}` is `{str(kind)[:40]}`, which this server does not take", name)

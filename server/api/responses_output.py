@@ -23,9 +23,9 @@ class Output:
         self.items: list[dict[str, Any]] = []
         self._open = False
         self._number = 0
-        # Scores of the tokens of each message, and how many of the last one's were told.
+        # Scores of the tokens of each message, and how many of the last one's were sent.
         self._scores: dict[int, list[dict[str, Any]]] = {}
-        self._told = 0
+        self._scores_sent = 0
 
     def event(self, kind: str, **more: Any) -> dict[str, Any]:
         """The next event."""
@@ -82,7 +82,7 @@ class Output:
             self.items.append(
                 {"id": new_id("msg_"), "type": kind, "status": "in_progress", "role": "assistant", "content": []}
             )
-            self._told = 0
+            self._scores_sent = 0
             part: dict[str, Any] = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
         else:
             self.items.append(
@@ -98,8 +98,8 @@ class Output:
         return self.event(f"response.output_item.{what}", output_index=len(self.items) - 1, item=item)
 
     def _of_item(self, kind: str, **more: Any) -> dict[str, Any]:
-        place = {"item_id": self.items[-1]["id"], "output_index": len(self.items) - 1}
-        return self.event(f"response.{kind}", **place, **more)
+        ids = {"item_id": self.items[-1]["id"], "output_index": len(self.items) - 1}
+        return self.event(f"response.{kind}", **ids, **more)
 
     def _of_part(self, what: str, **more: Any) -> dict[str, Any]:
         if self.items[-1]["type"] == "reasoning":
@@ -114,6 +114,6 @@ class Output:
         """Those that no event told of yet."""
         if self.items[-1]["type"] != "message":
             return {}
-        new = self._message_scores()[self._told :]
-        self._told += len(new)
+        new = self._message_scores()[self._scores_sent :]
+        self._scores_sent += len(new)
         return {"logprobs": new}

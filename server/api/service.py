@@ -100,10 +100,10 @@ class Service:
             if looser != tools:
                 with contextlib.suppress(GrammarError):
                     grammar = self._built(prompt, looser)
-                    log.warning("calls are held to less than the tools' schemas: %s", reason)
+                    log.warning("the tools' schemas are enforced only in part: %s", reason)
                     return grammar
             tools = looser
-        raise bad_request(f"`{param}` cannot be kept to: {reason}", param)
+        raise bad_request(f"`{param}` cannot be enforced: {reason}", param)
 
     def _built(self, prompt: Prompt, tools: Tools) -> Grammar | None:
         """Raises `GrammarError` or `ApiError` 503."""

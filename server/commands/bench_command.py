@@ -40,10 +40,10 @@ def bench(argv: list[str]) -> int:
 
 def _serve(passed: list[str], args: argparse.Namespace) -> int:
     with _target(args.target, passed) as url:
-        found = asyncio.run(_run(args, url))
+        results = asyncio.run(_run(args, url))
     if args.json:
-        print(json.dumps({"url": url, "runs": found}))
-    return 1 if any(run["errors"] or not run["ok"] for run in found) else 0
+        print(json.dumps({"url": url, "runs": results}))
+    return 1 if any(run["errors"] or not run["ok"] for run in results) else 0
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
@@ -54,18 +54,32 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = command_parser("bench", "Ask a server many things at a time, and say how long it took.", _EXAMPLES)
+    parser = command_parser(
+        "bench", "Send concurrent requests to a server and measure its latency and throughput.", _EXAMPLES
+    )
     add = parser.add_argument
-    add("what", choices=["serve"], help="what is measured")
+    add("what", choices=["serve"], help="what to measure")
     add("target", metavar="URL|MODEL", nargs="?", default="http://127.0.0.1:8000",
         help="an OpenAI-compatible server, or a model to serve meanwhile; what follows -- is for `mks serve` "
         "(default: %(default)s)")  # fmt: skip
-    add("--clients", metavar="N,N", type=_counts, default=(1, 8, 32), help="at a time (default: 1,8,32)")
-    add("--requests", metavar="N", type=count, default=32, help="most requests of each run (default: %(default)s)")
-    add("--seconds", metavar="S", type=number(0.1, 3600), default=60.0, help="most time of each (default: %(default)g)")
+    add(
+        "--clients",
+        metavar="N,N",
+        type=_counts,
+        default=(1, 8, 32),
+        help="numbers of concurrent clients, one run each (default: 1,8,32)",
+    )
+    add("--requests", metavar="N", type=count, default=32, help="limit of requests for each run (default: %(default)s)")
+    add(
+        "--seconds",
+        metavar="S",
+        type=number(0.1, 3600),
+        default=60.0,
+        help="limit of seconds for each run (default: %(default)g)",
+    )
     add("--max-tokens", metavar="N", type=count, default=64, help="length of the answers (default: %(default)s)")
     add("--temperature", metavar="T", type=number(0, 2), default=0.0, help="0 to 2 (default: greedy)")
-    add("--ignore-eos", action="store_true", help="let no answer end sooner")
+    add("--ignore-eos", action="store_true", help="do not let answers end at the end token")
     add("--model", metavar="NAME", help="the model's name (default: the first that the server has)")
     add("--api-key", metavar="KEY", help="sent with every request")
     add("--json", action="store_true", help="print one JSON object instead of a table")
@@ -97,16 +111,16 @@ async def _run(args: argparse.Namespace, url: str) -> list[dict[str, Any]]:
     )
     # One that is not counted, so that nothing is done for the first time.
     await measure(Load(url=url, model=model, key=args.api_key, requests=1, max_tokens=2, seed=1), 1)
-    found = []
+    results = []
     if not args.json:
         print(f"{model or 'the model'} at {url}, {args.max_tokens} tokens an answer\n\n{_HEAD}", flush=True)
     for clients in args.clients:
         # Other prompts for each, or the later runs would find theirs read.
         run = summary(clients, await measure(evolve(load, seed=clients), clients))
-        found.append(run)
+        results.append(run)
         if not args.json:
             print(_line(run), flush=True)
-    return found
+    return results
 
 
 _HEAD = (

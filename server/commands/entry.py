@@ -59,11 +59,23 @@ def run_parser() -> argparse.ArgumentParser:
                         "the text to continue")  # fmt: skip
     prompt.add_argument("--ids", metavar="1,2,3", type=ids, help="the prompt as token ids")
     parser.add_argument("--raw", action="store_true", help="continue the text as it is, without the chat template")
-    parser.add_argument("--max-tokens", metavar="N", type=count, default=256, help="how long (default: %(default)s)")
+    parser.add_argument(
+        "--max-tokens",
+        metavar="N",
+        type=count,
+        default=256,
+        help="limit of tokens in the answer (default: %(default)s)",
+    )
     parser.add_argument("--temperature", metavar="T", type=number(0, 2), default=0.0, help="0 to 2 (default: greedy)")
-    parser.add_argument("--top-p", metavar="P", type=number(0, 1), default=1.0, help="nucleus (default: all tokens)")
+    parser.add_argument(
+        "--top-p",
+        metavar="P",
+        type=number(0, 1),
+        default=1.0,
+        help="nucleus sampling: the probability mass to sample from (default: all tokens)",
+    )
     parser.add_argument("--seed", metavar="N", type=int, help="makes a sampled answer repeatable")
-    parser.add_argument("--ignore-eos", action="store_true", help="go on where the model would end")
+    parser.add_argument("--ignore-eos", action="store_true", help="go on after the end token")
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object: prompt_ids, output_ids, text, seconds"
     )

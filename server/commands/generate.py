@@ -72,13 +72,13 @@ def generate(
     """
     sink = _Sink(Answer(limits, piece), show)
     run = Running(Task("run", tuple(prompt), sampling, limits.max_tokens, sink), decoder.vocab)
-    kept: list[np.ndarray] = []
+    rows: list[np.ndarray] = []
     finished = False
     while run.reading:
         ids = run.task.prompt[run.read : run.read + decoder.chunk]
         logits = decoder.prefill(0, ids, run.read, last_only=not keep_logits)
         if keep_logits:
-            kept.append(np.array(logits, dtype=np.float32))
+            rows.append(np.array(logits, dtype=np.float32))
         finished = run.take_prompt(len(ids), logits)
     idle = decoder.rows - 1
     while not finished:
@@ -86,4 +86,4 @@ def generate(
         step = decoder.step([[run.last], *[()] * idle], [run.position, *[0] * idle], asked)
         run.take_step(step.wait(), 0)
         finished = run.deliver()
-    return Generated(merge(sink.deltas), np.concatenate(kept) if keep_logits else None)
+    return Generated(merge(sink.deltas), np.concatenate(rows) if keep_logits else None)

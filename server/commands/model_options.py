@@ -21,9 +21,13 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     add("--compiled", metavar="DIR", type=Path, help="a folder that mks compile wrote for these TPUs: the decode step "
         "is loaded, not compiled; implies --backend pallas; only from those you trust, for it is code")  # fmt: skip
     add("--sizes", choices=["config"], help="take the sizes from the checkpoint's config.json")
-    add("--dtype", choices=["f32", "bf16", "auto"], help="what the model's bf16 means: f32 is exact and fastest on "
+    add(
+        "--dtype",
+        choices=["f32", "bf16", "auto"],
+        help="working type, which the model's bf16 stands for: f32 is exact and fastest on "
         "most CPUs, bf16 takes half the memory, auto follows the checkpoint (default: what was packed or compiled, "
-        "else f32)")  # fmt: skip
+        "else f32)",
+    )
     add_sizes(parser)
     add("--backend", choices=["reference", "pallas"], help="plain JAX, or kernels for TPUs, which are interpreted on "
         "a host without one (default: reference)")  # fmt: skip

@@ -94,10 +94,15 @@ class _Serving:
             decoder = self._opened.decoder(*self._room, True)
             check_decoder(decoder)
             service = build_service(
-                decoder, self._opened.files, args.model_name or self._opened.name, seconds=args.timeout or math.inf,
-                max_waiting=args.max_waiting, stall_seconds=args.stall, kept_bytes=int(args.prefix_cache * 2**20),
+                decoder,
+                self._opened.files,
+                args.model_name or self._opened.name,
+                seconds=args.timeout or math.inf,
+                max_waiting=args.max_waiting,
+                stall_seconds=args.stall,
+                prefix_cache_bytes=int(args.prefix_cache * 2**20),
                 observer=self._metrics,
-            )  # fmt: skip
+            )
             check_template(service)
             service.engine.start()
             self._metrics.watch(service.engine)

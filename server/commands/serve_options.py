@@ -73,14 +73,14 @@ def _add_serving(parser: argparse.ArgumentParser) -> None:
         metavar="MIB",
         type=number(0, 2**24),
         default=512.0,
-        help="memory for what prompts leave for later ones that begin the same, 0 for none (default: %(default)g)",
+        help="memory for cached prompt prefixes, 0 for no cache (default: %(default)g)",
     )
     add(
         "--stall",
         metavar="S",
         type=number(1, 86400),
         default=300.0,
-        help="seconds without an answer of the model after which its requests fail (default: %(default)g)",
+        help="fail all requests when the model gives no token for this many seconds (default: %(default)g)",
     )
 
 
@@ -93,9 +93,9 @@ def _add_access(group: argparse._ArgumentGroup) -> None:
         default=[],
         help="a key that clients must send; several may be given, also as MKS_API_KEY=KEY,KEY (default: none)",
     )
-    add("--api-key-file", metavar="FILE", type=Path, help="keys, one a line")
+    add("--api-key-file", metavar="FILE", type=Path, help="a file with one API key on each line")
     add("--tls-cert", metavar="PEM", type=Path, help="serve https with this certificate")
-    add("--tls-key", metavar="PEM", type=Path, help="and its key")
+    add("--tls-key", metavar="PEM", type=Path, help="the private key of the certificate")
     add(
         "--cors-origin",
         metavar="ORIGIN",
@@ -108,13 +108,19 @@ def _add_access(group: argparse._ArgumentGroup) -> None:
         metavar="MIB",
         type=number(0, 2**14),
         default=32.0,
-        help="the largest request (default: %(default)g)",
+        help="largest request body (default: %(default)g)",
     )
-    add("--max-connections", metavar="N", type=count, default=1024, help="open at a time (default: %(default)s)")
+    add(
+        "--max-connections",
+        metavar="N",
+        type=count,
+        default=1024,
+        help="limit of open connections (default: %(default)s)",
+    )
     add(
         "--access-log",
         metavar="FILE",
         default="-",
         help="where a line of JSON for each request goes; - is stdout, off is nowhere (default: %(default)s)",
     )
-    add("--log-prompts", action="store_true", help="say in it what was asked")
+    add("--log-prompts", action="store_true", help="include request bodies in the access log")

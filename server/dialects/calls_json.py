@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from .channels import Held, Kind, Piece, partial, solid
+from .channels import Kind, Piece, TextBuffer, partial, solid
 from .tagged import CALL, CALLED
 
 _NAME = r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.){0,1024}")'
@@ -25,23 +25,26 @@ _FAR = 256
 
 @frozen
 class JsonCalls:
-    """How these calls are read; `names` are those of the tools. `held`: a grammar holds the answer to its form."""
+    """How these calls are read; `names` are those of the tools.
+
+    `constrained`: a grammar holds the answer to its form.
+    """
 
     names: Collection[str] = field(factory=tuple, repr=False)
-    held: bool = False
+    constrained: bool = False
     bare: None = None
 
-    def parser(self, held: Held, opener: str) -> JsonCall:
+    def parser(self, buffer: TextBuffer, opener: str) -> JsonCall:
         """A parser for what follows `opener`."""
-        return JsonCall(held, opener)
+        return JsonCall(buffer, opener)
 
     def begins(self, text: str, at: int) -> bool | None:
         """Whether a text behind `<tool_call>` begins a call of a known tool; None where it may still."""
-        if self.held:
+        if self.constrained:
             return False
-        found = _BEGIN.match(text, at)
-        if found is not None:
-            return _loads(found[1]) in self.names
+        match = _BEGIN.match(text, at)
+        if match is not None:
+            return _loads(match[1]) in self.names
         begin = solid(text, at)
         start = text[begin : begin + _FAR]
         return None if len(start) < _FAR and start[:1] in ("", "{") and "<" not in start else False
@@ -57,10 +60,10 @@ class _Brackets:
         # How much of what is held was looked at.
         self._seen = 0
 
-    def find_end(self, held: Held) -> int | None:
+    def find_end(self, buffer: TextBuffer) -> int | None:
         """Where the first bracket is closed, or a `<` outside of a string ends what is no JSON; nothing is taken."""
-        text = held.text
-        for at in range(held.at + self._seen, len(text)):
+        text = buffer.text
+        for at in range(buffer.at + self._seen, len(text)):
             char = text[at]
             if self._in_string:
                 self._in_string = self._escaped or char != '"'
@@ -73,7 +76,7 @@ class _Brackets:
                 self._depth -= 1
             if not self._in_string and (char == "<" or (self._depth == 0 and char in "}]")):
                 return at + (char != "<")
-        self._seen = len(text) - held.at
+        self._seen = len(text) - buffer.at
         return None
 
     def taken(self) -> None:
@@ -84,8 +87,8 @@ class _Brackets:
 class JsonCall:
     """Reads the calls behind one `<tool_call>`; arguments are passed on as they come once the name is known."""
 
-    def __init__(self, held: Held, opener: str = CALL) -> None:
-        self._held = held
+    def __init__(self, buffer: TextBuffer, opener: str = CALL) -> None:
+        self._buffer = buffer
         self._opener = opener
         self._state: Callable[[], bool] = self._head
         self._brackets = _Brackets()
@@ -103,35 +106,35 @@ class JsonCall:
         """A call that was not closed: a whole one counts, other text is content unless the answer was cut."""
         if self._state != self._head:
             return []
-        rest = self._held.rest()
+        rest = self._buffer.rest()
         return _whole(rest) or ([] if cut else [Piece(Kind.CONTENT, self._opener + rest)])
 
     def _head(self) -> bool:
-        held = self._held
-        start = held.solid()
-        if start < len(held.text) and held.text[start] not in "{[":
-            return self._give_back(held.at)
-        head = _HEAD.match(held.text, held.at)
+        buffer = self._buffer
+        start = buffer.solid()
+        if start < len(buffer.text) and buffer.text[start] not in "{[":
+            return self._give_back(buffer.at)
+        head = _HEAD.match(buffer.text, buffer.at)
         if head is not None and (name := _loads(head[1])) is not None:
             self._out.append(Piece(Kind.CALL, name))
-            held.at = head.end()
+            buffer.at = head.end()
             self._enter(self._arguments)
             return True
-        end = self._brackets.find_end(held)
+        end = self._brackets.find_end(buffer)
         if end is None:
             return False
-        calls = _whole(held.text[held.at : end])
+        calls = _whole(buffer.text[buffer.at : end])
         if not calls:
             return self._give_back(end)
         self._out += calls
-        held.at = end
+        buffer.at = end
         self._enter(self._between)
         return True
 
     def _arguments(self) -> bool:
         """Up to the bracket that closes the first one."""
-        end = self._brackets.find_end(self._held)
-        self._out.append(Piece(Kind.ARGUMENTS, self._held.take(len(self._held.text) if end is None else end)))
+        end = self._brackets.find_end(self._buffer)
+        self._out.append(Piece(Kind.ARGUMENTS, self._buffer.take(len(self._buffer.text) if end is None else end)))
         self._brackets.taken()
         if end is None:
             return False
@@ -141,38 +144,38 @@ class JsonCall:
 
     def _rest(self) -> bool:
         """The rest of the object that the arguments are in."""
-        end = self._brackets.find_end(self._held)
+        end = self._brackets.find_end(self._buffer)
         if end is None:
             return False
-        self._held.at = end
+        self._buffer.at = end
         self._enter(self._between)
         return True
 
     def _between(self) -> bool:
         """Behind a call: its closing tag, or another call, with a tag or without, or text."""
-        held = self._held
-        padding = _PADDING.match(held.text, held.at)
-        start = padding.end() if padding else held.at
+        buffer = self._buffer
+        padding = _PADDING.match(buffer.text, buffer.at)
+        start = padding.end() if padding else buffer.at
         for tag in (CALLED, CALL):
-            if held.text.startswith(tag, start):
-                held.at, self._opener, self._closed = start + len(tag), CALL, tag == CALLED
+            if buffer.text.startswith(tag, start):
+                buffer.at, self._opener, self._closed = start + len(tag), CALL, tag == CALLED
                 self._enter(self._head)
                 return True
-        if held.text.startswith("{", start):
-            held.at, self._opener = start, ""
+        if buffer.text.startswith("{", start):
+            buffer.at, self._opener = start, ""
             self._enter(self._head)
             return True
-        next_tag = held.text[start : start + len(CALLED)]
+        next_tag = buffer.text[start : start + len(CALLED)]
         if partial(next_tag, CALLED, CALL) == len(next_tag):
             return False
-        while held.text.startswith("}", held.at):
-            held.at += 1
+        while buffer.text.startswith("}", buffer.at):
+            buffer.at += 1
         self._closed = True
         return True
 
     def _give_back(self, end: int) -> bool:
         """What is no call is content up to `end`; what follows is read again."""
-        self._out.append(Piece(Kind.CONTENT, self._opener + self._held.take(end)))
+        self._out.append(Piece(Kind.CONTENT, self._opener + self._buffer.take(end)))
         self._closed = True
         return True
 

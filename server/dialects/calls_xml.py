@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from .channels import Held, Kind, Piece, partial, solid
+from .channels import Kind, Piece, TextBuffer, partial, solid
 from .tagged import CALL, CALLED
 
 FUNCTION, FUNCTION_END = "<function=", "</function>"
@@ -46,28 +46,28 @@ _LAST = re.compile(rf"\n?{PARAMETER_END}\s*\Z")
 class XmlCalls:
     """How these calls are read; `schemas` are the parameters of the tools by name.
 
-    `held`: a grammar holds the answer to its form, so nothing else is taken for it.
+    `constrained`: a grammar holds the answer to its form, so nothing else is taken for it.
     """
 
     schemas: Mapping[str, Mapping[str, Any]] = field(repr=False)
-    held: bool = False
+    constrained: bool = False
 
     @property
     def bare(self) -> str | None:
         """What begins a call of a known tool without `<tool_call>`."""
-        return None if self.held else FUNCTION
+        return None if self.constrained else FUNCTION
 
-    def parser(self, held: Held, opener: str) -> XmlCall:
+    def parser(self, buffer: TextBuffer, opener: str) -> XmlCall:
         """A parser for what follows `opener`."""
-        return XmlCall(held, self.schemas, opener, strict=self.held)
+        return XmlCall(buffer, self.schemas, opener, strict=self.constrained)
 
     def begins(self, text: str, at: int) -> bool | None:
         """Whether a text behind `<tool_call>` begins a call of a known tool; None where it may still."""
-        if self.held:
+        if self.constrained:
             return False
-        found = _FUNCTION.match(text, at)
-        if found is not None:
-            return found[1].strip() in self.schemas
+        match = _FUNCTION.match(text, at)
+        if match is not None:
+            return match[1].strip() in self.schemas
         return None if _may_begin(text, at) else False
 
 
@@ -133,8 +133,10 @@ class ArgumentWriter:
 class XmlCall:
     """Reads the calls behind one `<tool_call>`; `schemas` are the parameters of the tools by name."""
 
-    def __init__(self, held: Held, schemas: Mapping[str, Mapping[str, Any]], opener: str, *, strict: bool) -> None:
-        self._held = held
+    def __init__(
+        self, buffer: TextBuffer, schemas: Mapping[str, Mapping[str, Any]], opener: str, *, strict: bool
+    ) -> None:
+        self._buffer = buffer
         self._schemas = schemas
         self._opener = opener
         self._ends = _CLOSE if strict else _LOOSE
@@ -145,14 +147,14 @@ class XmlCall:
 
     def read(self) -> tuple[list[Piece], bool]:
         """The pieces that are certain, and whether the calls are over."""
-        while self._held and not self._closed and self._state():
+        while self._buffer and not self._closed and self._state():
             pass
         out, self._out = self._out, []
         return out, self._closed
 
     def finish(self, cut: bool) -> list[Piece]:
         """A call that was not closed: closed here unless the answer was cut; without a name it is content."""
-        rest = self._held.rest()
+        rest = self._buffer.rest()
         if self._state == self._function:
             return [] if cut else [Piece(Kind.CONTENT, self._opener + rest)]
         if self._state == self._value:
@@ -168,65 +170,65 @@ class XmlCall:
         self._out.append(Piece(Kind.ARGUMENTS, text))
 
     def _function(self) -> bool:
-        head = _FUNCTION.match(self._held.text, self._held.at)
+        head = _FUNCTION.match(self._buffer.text, self._buffer.at)
         if head is not None:
             name = head[1].strip()
             self._out.append(Piece(Kind.CALL, name))
             self._writer = ArgumentWriter(self._schemas.get(name, {}))
-            self._held.at = head.end()
+            self._buffer.at = head.end()
             self._state = self._parameter
-        elif not _may_begin(self._held.text, self._held.at):
+        elif not _may_begin(self._buffer.text, self._buffer.at):
             self._out.append(Piece(Kind.CONTENT, self._opener))
             self._closed = True
         return head is not None
 
     def _parameter(self) -> bool:
         """Between values: another one, or the end, or another call where this one was not closed."""
-        held = self._held
-        found = _NEXT.search(held.text, held.at)
-        if found is None:
+        buffer = self._buffer
+        match = _NEXT.search(buffer.text, buffer.at)
+        if match is None:
             # No tag begins before the last of these.
-            held.at = max(held.text.rfind("<", held.at), held.at)
+            buffer.at = max(buffer.text.rfind("<", buffer.at), buffer.at)
             return False
-        key = found[1]
-        if key is not None and found.end() == len(held.text):
+        key = match[1]
+        if key is not None and match.end() == len(buffer.text):
             # One more character tells whether a line break follows the tag.
             return False
         if key is not None:
             self._write(self._writer.key(key.strip()))
-            held.at = found.end() + held.text.startswith("\n", found.end())
+            buffer.at = match.end() + buffer.text.startswith("\n", match.end())
             self._state = self._value
         else:
             self._write(self._writer.end())
-            held.at = found.end() if found.group() == FUNCTION_END else found.start()
+            buffer.at = match.end() if match.group() == FUNCTION_END else match.start()
             self._state = self._between
         return True
 
     def _value(self) -> bool:
-        held = self._held
-        end = self._ends.search(held.text, held.at)
+        buffer = self._buffer
+        end = self._ends.search(buffer.text, buffer.at)
         if end is not None:
-            self._write(self._writer.more(held.take(end.start())))
-            held.at = end.end()
+            self._write(self._writer.more(buffer.take(end.start())))
+            buffer.at = end.end()
             self._write(self._writer.end_value())
             self._state = self._parameter
             return True
-        open_end = _OPEN_END.search(held.text, held.at)
-        self._write(self._writer.more(held.take(open_end.start() if open_end else len(held.text))))
+        open_end = _OPEN_END.search(buffer.text, buffer.at)
+        self._write(self._writer.more(buffer.take(open_end.start() if open_end else len(buffer.text))))
         return False
 
     def _between(self) -> bool:
         """Behind a call: its closing tag, or another call, with a tag or without, or text."""
-        held = self._held
-        start = held.solid()
-        tag = held.starts(CALLED, CALL, FUNCTION)
+        buffer = self._buffer
+        start = buffer.solid()
+        tag = buffer.starts(CALLED, CALL, FUNCTION)
         if tag is not None:
             self._opener = CALL if tag == CALL else ""
             self._closed = tag == CALLED
-            held.at = start if tag == FUNCTION else start + len(tag)
+            buffer.at = start if tag == FUNCTION else start + len(tag)
             self._state = self._function
             return True
-        after = held.text[start : start + len(CALLED)]
+        after = buffer.text[start : start + len(CALLED)]
         self._closed = partial(after, CALLED, CALL, FUNCTION) < len(after)
         return False
 

@@ -91,7 +91,7 @@ def reasoning_tokens(offsets: Iterable[int], spans: Sequence[tuple[int, int | No
     return sum(bool(spans) and at < ends[bisect_right(starts, at) - 1] and at >= starts[0] for at in offsets)
 
 
-class Held:
+class TextBuffer:
     """Text that came and was not read yet: `text` from `at` on. Reading moves `at` and copies nothing."""
 
     def __init__(self) -> None:

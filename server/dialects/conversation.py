@@ -43,8 +43,8 @@ class Conversation:
 
 def schemas(tools: Tools, form: Form) -> tuple[str, ...]:
     """A grammar for each JSON schema that an answer must keep to: what nothing satisfies shows at its beginning."""
-    held = [{"type": "object", **tool.parameters} for tool in tools.callable if tool.held]
-    return tuple(f"start: {json_rule(schema)}" for schema in [*_of_form(form), *held])
+    constrained = [{"type": "object", **tool.parameters} for tool in tools.callable if tool.constrained]
+    return tuple(f"start: {json_rule(schema)}" for schema in [*_of_form(form), *constrained])
 
 
 def _of_form(form: Form) -> list[dict[str, Any]]:

@@ -64,7 +64,7 @@ _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.S)
 _BEYOND = re.compile(r"\(\?(?:[=!>]|<[=!])|\\[1-9AzZbBGk]")
 
 
-def found(pattern: str) -> str | None:
+def search_pattern(pattern: str) -> str | None:
     """A regular expression for the whole texts in which a pattern is found; None where there may be none.
 
     `^` and `$` are read at the ends of the pattern's alternatives, and nowhere else.

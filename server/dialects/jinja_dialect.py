@@ -98,12 +98,12 @@ class JinjaDialect:
 
     def _grammar(self, form: Form, opened: bool, free: bool, tools: Tools) -> str:
         """Reasoning is free; what follows it is held to the form and the tools."""
-        held = form.kind is not FormKind.TEXT
+        formatted = form.kind is not FormKind.TEXT
         once = tools.named or not tools.parallel
         calls = f"{literal(CALL)} call" + ("" if once else f' ("\\n" {literal(CALL)} call)*')
         if tools.required:
             content = [f"content: {calls}"]
-        elif held:
+        elif formatted:
             content = [f"content: answer | {calls}" if tools.callable else "content: answer"]
             content.append(f"answer: {json_rule(form.schema)}")
         else:
@@ -147,6 +147,6 @@ def _with_objects(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _arguments(tool: Tool) -> str:
-    if not tool.held:
+    if not tool.constrained:
         return json_rule({"type": "object"})
     return json_rule({"type": "object", **tool.parameters})

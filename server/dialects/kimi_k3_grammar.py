@@ -19,7 +19,7 @@ def grammars(form: Form, opened: Channel | None, ids: tuple[int, ...], tools: To
 
 def _grammar(form: Form, opened: Channel, ids: tuple[int, ...], tools: Tools) -> str:
     """Reasoning is free, then comes the response, held to the form, or empty where a tool is due, then the calls."""
-    held = form.kind is not FormKind.TEXT
+    formatted = form.kind is not FormKind.TEXT
     start, stop, sep, _ = (f"<[{token}]>" for token in ids)
 
     def tag(marker: str, body: str) -> str:
@@ -31,7 +31,7 @@ def _grammar(form: Form, opened: Channel, ids: tuple[int, ...], tools: Tools) ->
     if tools.required:
         answer = f"{closed} {calls}"
     elif tools.callable:
-        answer = f"content {closed} ({calls})?" + (f" | {closed} {calls}" if held else "")
+        answer = f"content {closed} ({calls})?" + (f" | {closed} {calls}" if formatted else "")
     else:
         answer = f"content {closed}"
     begin = tag(start, literal("response"))
@@ -39,7 +39,7 @@ def _grammar(form: Form, opened: Channel, ids: tuple[int, ...], tools: Tools) ->
     lines = [
         f"start: {lead}answer {tag(stop, literal('message'))}",
         f"answer: {answer}",
-        f"content: {json_rule(form.schema) if held else 'TEXT'}",
+        f"content: {json_rule(form.schema) if formatted else 'TEXT'}",
         "TEXT: /(?s:.*)/",
     ]
     if tools.callable:
@@ -53,7 +53,7 @@ def _call(at: int, tool: Tool, start: str, stop: str, sep: str) -> str:
     """Arguments are one JSON block where they are held to a schema, which applies to it, else elements of any name."""
     head = f"{start} {literal(f'call tool="{tool.name}" index="')} INDEX {literal('"')} {sep}"
     body = "argument*"
-    if tool.held:
+    if tool.constrained:
         block = json_rule({"type": "object", **tool.parameters})
         body = f"{start} {literal('json type="object"')} {sep} {block} {stop} {literal('json')} {sep}"
     return f"call_{at}: {head} {body} {stop} {literal('call')} {sep}"

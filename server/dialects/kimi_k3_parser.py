@@ -69,15 +69,15 @@ class XtmlParser:
             self._at += 1
             start = mark.end()
         self._text(text[start:])
-        return self._given()
+        return self._take_out()
 
     def finish(self, cut: bool) -> list[Piece]:
         """Close what is open, unless the answer was cut."""
         if not cut:
             self._leave_call()
-        return self._given()
+        return self._take_out()
 
-    def _given(self) -> list[Piece]:
+    def _take_out(self) -> list[Piece]:
         out, self._out = self._out, []
         return joined(piece for piece in out if self._calls or piece.kind in (Kind.REASONING, Kind.CONTENT))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..engine.grammar import MARKUP
-from .channels import Held, Kind, Piece, joined, partial
+from .channels import Kind, Piece, TextBuffer, joined, partial
 
 THINK, THOUGHT, CALL, CALLED = MARKUP
 
@@ -29,7 +29,7 @@ class Calls(Protocol):
     def bare(self) -> str | None:
         """What begins a call without `<tool_call>`, where something does."""
 
-    def parser(self, held: Held, opener: str) -> CallParser:
+    def parser(self, buffer: TextBuffer, opener: str) -> CallParser:
         """A parser for what follows `opener`, which is `<tool_call>`, or nothing where a call begins without."""
 
     def begins(self, text: str, at: int) -> bool | None:
@@ -48,34 +48,34 @@ class TaggedParser:
         self.spans: list[tuple[int, int | None]] = []
         self._calls = calls
         self._markers = () if calls is None else (CALL,) if calls.bare is None else (CALL, calls.bare)
-        self._held = Held()
+        self._buffer = TextBuffer()
         self._marker = re.compile("|".join(self._markers) or "(?!)")
         self._end = re.compile(THOUGHT if calls is None else f"{THOUGHT}|{CALL}")
         self._call: CallParser | None = None
         self._out: list[Piece] = []
         # White space around calls, which is text once there is more behind it and there was some before it.
         self._gap = ""
-        self._said = self._called = False
+        self._has_content = self._called = False
         self._state: Callable[[bool], bool] = self._begin if thinks else self._content
         if opened:
             self._think()
 
     def push(self, text: str) -> list[Piece]:
         """The pieces that are certain with `text`."""
-        self._held.push(text)
-        while self._held and self._state(False):
+        self._buffer.push(text)
+        while self._buffer and self._state(False):
             pass
-        return self._given()
+        return self._take_out()
 
     def finish(self, cut: bool) -> list[Piece]:
         """What was held back."""
-        while self._held and self._state(True):
+        while self._buffer and self._state(True):
             pass
         if self._call is not None:
             self._take(self._call.finish(cut))
-        return self._given()
+        return self._take_out()
 
-    def _given(self) -> list[Piece]:
+    def _take_out(self) -> list[Piece]:
         out, self._out = self._out, []
         return joined(out)
 
@@ -84,80 +84,80 @@ class TaggedParser:
 
     def _skip(self, then: Callable[[bool], bool]) -> bool:
         """Drop leading line breaks; go on where there is something else."""
-        while self._held and self._held.text[self._held.at] == "\n":
-            self._held.at += 1
-        if self._held:
+        while self._buffer and self._buffer.text[self._buffer.at] == "\n":
+            self._buffer.at += 1
+        if self._buffer:
             self._state = then
-        return bool(self._held)
+        return bool(self._buffer)
 
     def _begin(self, final: bool) -> bool:
         """The very beginning, where it is open whether the model thinks."""
-        start = self._held.solid()
-        if self._held.text.startswith(THINK, start):
-            self._held.at = start + len(THINK)
+        start = self._buffer.solid()
+        if self._buffer.text.startswith(THINK, start):
+            self._buffer.at = start + len(THINK)
             self._think()
             return True
-        if THINK.startswith(self._held.text[start : start + len(THINK)]) and not final:
+        if THINK.startswith(self._buffer.text[start : start + len(THINK)]) and not final:
             return False
         self._state = self._content
         return True
 
     def _think(self) -> None:
-        self.spans.append((self._held.read, None))
+        self.spans.append((self._buffer.read, None))
         self._state = lambda final: self._skip(self._thinking)
 
     def _thinking(self, final: bool) -> bool:
-        held = self._held
-        found = self._end.search(held.text, held.at)
-        if found is None:
+        buffer = self._buffer
+        match = self._end.search(buffer.text, buffer.at)
+        if match is None:
             markers, markup = ((THOUGHT,), "\n") if self._calls is None else ((THOUGHT, CALL), None)
-            self._give(Kind.REASONING, held.take(len(held.text) if final else self._certain(markers, markup)))
+            self._give(Kind.REASONING, buffer.take(len(buffer.text) if final else self._certain(markers, markup)))
             return False
-        if found.group() == THOUGHT or self._calls is None:
-            self._leave(found.start(), "\n")
-            held.at = found.end()
+        if match.group() == THOUGHT or self._calls is None:
+            self._leave(match.start(), "\n")
+            buffer.at = match.end()
             self._state = lambda final: self._skip(self._content)
             return True
-        begins = self._calls.begins(held.text, found.end())
+        begins = self._calls.begins(buffer.text, match.end())
         if begins:
-            self._leave(found.start(), None)
+            self._leave(match.start(), None)
             self._state = self._content
         elif begins is None and not final:
-            self._give(Kind.REASONING, held.take(self._stripped(found.start(), None)))
+            self._give(Kind.REASONING, buffer.take(self._stripped(match.start(), None)))
             return False
         else:  # it thinks about calls
-            self._give(Kind.REASONING, held.take(found.end()))
+            self._give(Kind.REASONING, buffer.take(match.end()))
         return True
 
     def _leave(self, at: int, markup: str | None) -> None:
         """End reasoning at a marker, before which some white space is markup."""
-        text = self._held.take(at)
-        self.spans[-1] = (self.spans[-1][0], self._held.read)
+        text = self._buffer.take(at)
+        self.spans[-1] = (self.spans[-1][0], self._buffer.read)
         self._give(Kind.REASONING, text.rstrip(markup))
 
     def _content(self, final: bool) -> bool:
-        held = self._held
+        buffer = self._buffer
         if self._calls is None:
-            self._give(Kind.CONTENT, held.take(len(held.text)))
+            self._give(Kind.CONTENT, buffer.take(len(buffer.text)))
             return False
-        found = self._marker.search(held.text, held.at)
-        if found is None:
-            self._say(held.take(len(held.text) if final else self._certain(self._markers, None)))
+        match = self._marker.search(buffer.text, buffer.at)
+        if match is None:
+            self._say(buffer.take(len(buffer.text) if final else self._certain(self._markers, None)))
             return False
-        begins = True if found.group() == CALL else self._calls.begins(held.text, found.start())
+        begins = True if match.group() == CALL else self._calls.begins(buffer.text, match.start())
         if begins is None and not final:
-            self._say(held.take(self._stripped(found.start(), None)))
+            self._say(buffer.take(self._stripped(match.start(), None)))
             return False
         if not begins:
-            self._say(held.take(found.end()))
+            self._say(buffer.take(match.end()))
             return True
-        before = held.take(found.start())
+        before = buffer.take(match.start())
         text = before.rstrip()
         self._say(text)
         self._gap += before[len(text) :]
-        opener = held.take(found.end()) if found.group() == CALL else ""
-        self._call, self._state = self._calls.parser(held, opener), self._calling
-        return bool(held)
+        opener = buffer.take(match.end()) if match.group() == CALL else ""
+        self._call, self._state = self._calls.parser(buffer, opener), self._calling
+        return bool(buffer)
 
     def _say(self, text: str) -> None:
         """Content, and the white space that was held back before it."""
@@ -166,22 +166,22 @@ class TaggedParser:
             self._gap += text[: len(text) - len(start)]
             if not start:
                 return
-            text = (self._gap if self._said else "") + start
+            text = (self._gap if self._has_content else "") + start
         else:
             text = self._gap + text
         self._gap, self._called = "", False
-        self._said = self._said or bool(text)
+        self._has_content = self._has_content or bool(text)
         self._give(Kind.CONTENT, text)
 
     def _certain(self, markers: tuple[str, ...], markup: str | None) -> int:
         """Up to where what is held cannot be markup."""
-        text = self._held.text
-        end = text[max(self._held.at, len(text) - max(map(len, markers))) :]
+        text = self._buffer.text
+        end = text[max(self._buffer.at, len(text) - max(map(len, markers))) :]
         return self._stripped(len(text) - partial(end, *markers), markup)
 
     def _stripped(self, end: int, markup: str | None) -> int:
         """The end of what is held before a place without white space at its end."""
-        return self._held.at + len(self._held.text[self._held.at : end].rstrip(markup))
+        return self._buffer.at + len(self._buffer.text[self._buffer.at : end].rstrip(markup))
 
     def _calling(self, final: bool) -> bool:
         assert self._call is not None

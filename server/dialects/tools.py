@@ -26,7 +26,7 @@ class Tool:
 
     name: str
     parameters: dict[str, Any] = field(repr=False)
-    held: bool
+    constrained: bool
     # As the template is given it.
     raw: dict[str, Any] = field(repr=False)
     strict: bool = False
@@ -45,7 +45,7 @@ class Tools:
     @property
     def guided(self) -> bool:
         """Whether the answer must be held to a grammar."""
-        return bool(self.callable) and (self.required or not self.parallel or any(t.held for t in self.callable))
+        return bool(self.callable) and (self.required or not self.parallel or any(t.constrained for t in self.callable))
 
     @property
     def choice(self) -> str:
@@ -59,9 +59,9 @@ class Tools:
 
 
 def _looser(tool: Tool, relax: Callable[[dict[str, Any]], dict[str, Any]] | None) -> Tool:
-    if tool.strict or not tool.held:
+    if tool.strict or not tool.constrained:
         return tool
-    return evolve(tool, held=False) if relax is None else evolve(tool, parameters=relax(tool.parameters))
+    return evolve(tool, constrained=False) if relax is None else evolve(tool, parameters=relax(tool.parameters))
 
 
 def read_tools(fields: Fields) -> Tools:
@@ -103,7 +103,7 @@ _PLAIN = frozenset(["type", "properties", "required", "title", "description", "$
 
 def _forced(tools: Iterable[Tool]) -> tuple[Tool, ...]:
     """Tools whose calls are held to their schemas; what a plain schema does not name is not allowed."""
-    return tuple(evolve(tool, held=True, parameters=_closed(tool.parameters)) for tool in tools)
+    return tuple(evolve(tool, constrained=True, parameters=_closed(tool.parameters)) for tool in tools)
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:
@@ -127,31 +127,31 @@ def _tool(item: Any, name: str) -> Tool:
     return Tool(called, function.mapping("parameters"), strict, item, strict)
 
 
-def _named(choice: Any, tools: tuple[Tool, ...], place: str) -> Tool:
+def _named(choice: Any, tools: tuple[Tool, ...], path: str) -> Tool:
     """The tool that `{"type": "function", "function": {"name": …}}` names. Raises `ApiError` 400."""
     if not isinstance(choice, dict):
-        raise bad_request(f"`{place}` must be an object", place)
-    outer = Fields(choice, f"{place}.")
+        raise bad_request(f"`{path}` must be an object", path)
+    outer = Fields(choice, f"{path}.")
     if outer.choice("type", ("function",)) is None:
-        raise bad_request(f"`{place}.type` is missing", f"{place}.type")
-    name = Fields(outer.mapping("function"), f"{place}.function.").text("name")
+        raise bad_request(f"`{path}.type` is missing", f"{path}.type")
+    name = Fields(outer.mapping("function"), f"{path}.function.").text("name")
     if name is None:
-        raise bad_request(f"`{place}.function.name` is missing", f"{place}.function.name")
-    found = next((tool for tool in tools if tool.name == name), None)
-    if found is None:
-        raise bad_request(f"`{place}` names `{name[:128]}`, which is not in `tools`", place)
-    return found
+        raise bad_request(f"`{path}.function.name` is missing", f"{path}.function.name")
+    match = next((tool for tool in tools if tool.name == name), None)
+    if match is None:
+        raise bad_request(f"`{path}` names `{name[:128]}`, which is not in `tools`", path)
+    return match
 
 
 def _allowed(choice: dict[str, Any], tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], bool]:
     """The tools that a choice allows, and whether one of them must be called."""
-    place = "tool_choice.allowed_tools"
-    given = Fields(Fields(choice, "tool_choice.").mapping("allowed_tools"), f"{place}.")
+    path = "tool_choice.allowed_tools"
+    given = Fields(Fields(choice, "tool_choice.").mapping("allowed_tools"), f"{path}.")
     mode = given.choice("mode", ("auto", "required"))
     if mode is None:
-        raise bad_request(f"`{place}.mode` is missing", f"{place}.mode")
+        raise bad_request(f"`{path}.mode` is missing", f"{path}.mode")
     listed = given.array("tools")
     if not listed:
-        raise bad_request(f"`{place}.tools` must name at least one tool", f"{place}.tools")
-    names = {_named(item, tools, f"{place}.tools[{at}]").name for at, item in enumerate(listed)}
+        raise bad_request(f"`{path}.tools` must name at least one tool", f"{path}.tools")
+    names = {_named(item, tools, f"{path}.tools[{at}]").name for at, item in enumerate(listed)}
     return tuple(tool for tool in tools if tool.name in names), mode == "required"

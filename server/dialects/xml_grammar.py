@@ -20,7 +20,7 @@ def rules(at: int, tool: Tool) -> Iterator[str]:
     Raises `GrammarError` for what markup cannot be held to.
     """
     head, end = literal(f"\n{FUNCTION}{tool.name}>\n"), literal(f"{FUNCTION_END}\n{CALLED}")
-    if not tool.held:
+    if not tool.constrained:
         yield f"call_{at}: {head} param_{at}* {end}"
         yield f"param_{at}: {literal(PARAMETER)} /{KEY}/ {literal(VALUE_OPEN)} value_{at}"
         yield f"value_{at}[lazy]: {quoted(f'(?s:.*){VALUE_CLOSE}')}"
@@ -37,7 +37,7 @@ def rules(at: int, tool: Tool) -> Iterator[str]:
 
 def parts(tool: Tool) -> Iterator[str]:
     """A grammar for each value that nothing may satisfy, which shows where the whole is far from its beginning."""
-    for value in _values(0, tool).values() if tool.held else ():
+    for value in _values(0, tool).values() if tool.constrained else ():
         if value.bounded:
             yield f"start: VALUE\nVALUE: {value.terminal}\n"
 
@@ -80,4 +80,6 @@ def _properties(tool: Tool) -> dict[str, Any]:
 
 
 def _cannot(tool: Tool, what: str) -> GrammarError:
-    return GrammarError(f"the tool `{tool.name}` has {what}, which the calls of this model cannot be held to")
+    return GrammarError(
+        f"the tool `{tool.name}` has {what}, which this server cannot enforce for the calls of this model"
+    )

@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from ..engine.grammar import GrammarError, json_rule, literal
 from .calls_xml import VALUE_CLOSE, types_of
-from .formats import FORMATS, LONGEST, found, quoted
+from .formats import FORMATS, LONGEST, quoted, search_pattern
 
 # A text that does not hold what closes it, nor does together with it.
 _TEXT = rf"(/(?s:.*)/ & ~{quoted(rf'(?s:.*){VALUE_CLOSE[:-1]}(\n(?s:.*))?')})"
@@ -151,8 +151,8 @@ def _listed(way: Way) -> list[Any] | None:
     lists += [[plain["const"]] for plain in way if "const" in plain]
     if not all(isinstance(values, list) for values in lists):
         raise GrammarError("`enum` without a list")
-    kept = [value for value in lists[0] if all(value in others for others in lists)] if lists else []
-    return kept if lists else None
+    common = [value for value in lists[0] if all(value in others for others in lists)] if lists else []
+    return common if lists else None
 
 
 def _bounds(way: Way) -> list[str] | None:
@@ -167,7 +167,7 @@ def _bounds(way: Way) -> list[str] | None:
         if least or most is not None:
             out.append(quoted(f"(?s:.{{{least or 0},{'' if most is None else most}}})"))
         if "pattern" in plain:
-            regex = found(plain["pattern"]) if isinstance(plain["pattern"], str) else None
+            regex = search_pattern(plain["pattern"]) if isinstance(plain["pattern"], str) else None
             if regex is None:
                 raise GrammarError("a `pattern` that looks around or back")
             out.append(quoted(regex))

@@ -22,7 +22,7 @@ class Reader:
 
     def choose(self, rows: Sequence[Running | None]) -> int | None:
         """The row whose prompt has waited longest for its turn; one that another row reads already has none."""
-        waiting = [(max(run.seated, run.latest_read), run.queued, row) for row, run in enumerate(rows)
+        waiting = [(max(run.admitted, run.latest_read), run.queued, row) for row, run in enumerate(rows)
                    if run is not None and self._may_read(run, rows)]  # fmt: skip
         return min(waiting)[2] if waiting else None
 
@@ -51,15 +51,15 @@ class Reader:
 
     def _resume(self, row: int, run: Running) -> np.ndarray | None:
         """Put what is kept of a prompt into the row; the logits after it where that is all of it."""
-        found = None
+        match = None
         if self._store is not None and run.task.prompt_logprobs is None:
-            found = self._store.find(run.task.prompt)
-        if found is None:
+            match = self._store.find(run.task.prompt)
+        if match is None:
             return None
-        kept, length = found
-        self._decoder.restore(row, kept.saved, length)
+        prefix, length = match
+        self._decoder.restore(row, prefix.saved, length)
         run.resume(length)
-        return None if run.reading else kept.logits
+        return None if run.reading else prefix.logits
 
     def _chunk(self, run: Running) -> int:
         """How much to read next; where only whole states can be kept, a chunk also ends where the last turn does."""

@@ -25,8 +25,8 @@ def draw(logits: np.ndarray, params: Sampling, at: float) -> int:
     if params.min_p > 0 or 0 < params.top_k < len(logits):
         ids = _top_k(logits, params.top_k) if 0 < params.top_k < len(logits) else _near(logits, peak, params)
         weights = _weights(logits[ids], peak, params)
-        kept = weights >= params.min_p
-        ids, weights = ids[kept], weights[kept]
+        allowed = weights >= params.min_p
+        ids, weights = ids[allowed], weights[allowed]
         if params.top_p < 1:
             inside = np.sort(_nucleus(weights, params.top_p * weights.sum()))
             ids, weights = ids[inside], weights[inside]
@@ -92,11 +92,11 @@ def _large_nucleus(
     logits: np.ndarray, peak: np.floating, rough: np.ndarray, goal: float, params: Sampling
 ) -> np.ndarray:
     """`rough`, but zero outside of the nucleus; only the bin in which the goal is reached is sorted."""
-    places = np.minimum((peak - logits) / np.float32(params.temperature * _BIN), _BINS - 1).astype(np.int32)
-    sums = np.cumsum(np.bincount(places, weights=rough, minlength=_BINS))
+    bins = np.minimum((peak - logits) / np.float32(params.temperature * _BIN), _BINS - 1).astype(np.int32)
+    sums = np.cumsum(np.bincount(bins, weights=rough, minlength=_BINS))
     last = min(int(np.searchsorted(sums, goal)), _BINS - 1)
-    out = np.where(places < last, rough, np.float32(0))
-    ids = np.flatnonzero(places == last)
+    out = np.where(bins < last, rough, np.float32(0))
+    ids = np.flatnonzero(bins == last)
     inside = (
         _nucleus(_weights(logits[ids], peak, params), goal - (sums[last - 1] if last else 0.0)) if len(ids) else ids
     )
@@ -122,8 +122,8 @@ def _at_block(weights: np.ndarray, sums: np.ndarray, goal: float) -> int:
     block = int(sums.searchsorted(goal, "right"))
     start = block * _BLOCK
     inside = weights[start : start + _BLOCK].astype(np.float64)
-    found = int(inside.cumsum().searchsorted(goal - (sums[block - 1] if block else 0.0), "right"))
-    if found < len(inside):
-        return start + found
+    index = int(inside.cumsum().searchsorted(goal - (sums[block - 1] if block else 0.0), "right"))
+    if index < len(inside):
+        return start + index
     # The two kinds of sums are rounded differently: past the end of the block, or of all of them.
     return int(np.flatnonzero(weights[: start + _BLOCK])[-1])

@@ -21,7 +21,7 @@ from .failures import DeadlinePassed, EngineFailure, NotAccepting, QueueFull
 from .observer import Observer
 from .prefix import PrefixStore
 from .sequence import Running, Task
-from .slots import Seats
+from .slots import Slots
 from .steps import Tokens
 
 log = logging.getLogger(__name__)
@@ -45,24 +45,24 @@ class Health(Enum):
 class Engine:
     """Runs tasks on a decoder; every method may be called from any thread.
 
-    `flush` is called on the engine's threads after everything that sinks may have been told. `kept_bytes` is the room
-    for what prompts leave behind, 0 for none, and `turn_ids` are the tokens that end a turn of a conversation.
+    `flush` is called on the engine's threads after everything that sinks may have been told. `prefix_cache_bytes` is
+    the room for cached prompt prefixes, 0 for none, and `turn_ids` are the tokens that end a turn of a conversation.
     """
 
     def __init__(
-        self, decoder: Decoder, *, max_waiting: int = 256, stall_seconds: float = 300.0, kept_bytes: int = 0,
+        self, decoder: Decoder, *, max_waiting: int = 256, stall_seconds: float = 300.0, prefix_cache_bytes: int = 0,
         turn_ids: Iterable[int] = (), observer: Observer | None = None, flush: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.decoder = decoder
         self.max_waiting = max_waiting
-        self.store = PrefixStore(kept_bytes, decoder.cuts) if kept_bytes else None
+        self.store = PrefixStore(prefix_cache_bytes, decoder.cuts) if prefix_cache_bytes else None
         self._reader = Reader(decoder, self.store, frozenset(turn_ids))
         self._flush = flush
-        self._seats = Seats(decoder.rows, observer or Observer(), flush)
-        self._tokens = Tokens(self._seats, flush)
+        self._slots = Slots(decoder.rows, observer or Observer(), flush)
+        self._tokens = Tokens(self._slots, flush)
         self._stall_seconds = stall_seconds
         self._changed = threading.Condition()
-        self._rows = self._seats.rows
+        self._rows = self._slots.rows
         self._failures = 0
         self._draining = False
         self._deadline = math.inf
@@ -87,14 +87,14 @@ class Engine:
         runs = [Running(task, vocab) for task in tasks]
         with self._changed:
             self._check_open()
-            self._seats.waiting.extend(runs)
+            self._slots.waiting.extend(runs)
             self._changed.notify()
         return runs
 
     def _check_open(self) -> None:
         if self._draining:
             raise NotAccepting
-        if len(self._seats.waiting) >= self.max_waiting + self._rows.count(None):
+        if len(self._slots.waiting) >= self.max_waiting + self._rows.count(None):
             raise QueueFull
 
     def cancel(self, runs: Iterable[Running]) -> None:
@@ -102,7 +102,7 @@ class Engine:
         with self._changed:
             for run in runs:
                 run.cancelled = True
-            self._seats.unqueue([run for run in self._seats.waiting if run.cancelled], "abort")
+            self._slots.unqueue([run for run in self._slots.waiting if run.cancelled], "abort")
             self._changed.notify()
 
     def stop(self, seconds: float = 0.0) -> None:
@@ -110,10 +110,10 @@ class Engine:
         with self._changed:
             self._draining = True
             self._deadline = min(self._deadline, time.monotonic() + seconds)
-            queued = list(self._seats.waiting)
-            self._seats.unqueue(queued, "abort")
+            queued = list(self._slots.waiting)
+            self._slots.unqueue(queued, "abort")
             self._changed.notify()
-        self._seats.tell(queued, NotAccepting())
+        self._slots.tell(queued, NotAccepting())
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the thread to end after `stop`; false if it did not in time."""
@@ -123,26 +123,26 @@ class Engine:
     @property
     def observer(self) -> Observer:
         """Who is told of the work."""
-        return self._seats.observer
+        return self._slots.observer
 
     @observer.setter
     def observer(self, observer: Observer) -> None:
-        self._seats.observer = observer
+        self._slots.observer = observer
 
     @property
     def running(self) -> int:
         """How many sequences hold a row."""
-        return self._seats.taken
+        return self._slots.taken
 
     @property
     def waiting(self) -> int:
         """How many sequences are queued."""
-        return len(self._seats.waiting)
+        return len(self._slots.waiting)
 
     @property
     def usage(self) -> float:
         """The part of all rows' positions that is in use."""
-        used = sum(run.read + run.emitted for run in self._seats.seated())
+        used = sum(run.read + run.emitted for run in self._slots.running())
         return used / (self.decoder.rows * self.decoder.context)
 
     def health(self) -> Health:
@@ -167,21 +167,21 @@ class Engine:
         self._tokens.deliver()
         with self._changed:
             left = [row for row, run in enumerate(self._rows) if run is not None]
-        self._seats.fail(left, EngineFailure("the server is stopping"))
+        self._slots.fail(left, EngineFailure("the server is stopping"))
         self._over.set()
 
     def _admit(self) -> bool:
-        """Wait for work and seat it; false when it is time to end."""
+        """Wait for work and admit it; false when it is time to end."""
         while True:
             with self._changed:
                 now = time.monotonic()
-                late, rows = self._seats.late(now)
-                self._seats.unqueue(late, "error")
+                late, rows = self._slots.late(now)
+                self._slots.unqueue(late, "error")
                 if not late and not rows:
-                    seated = self._seats.seat(now)
-                    if self._draining and (not seated or now >= self._deadline):
+                    admitted = self._slots.admit(now)
+                    if self._draining and (not admitted or now >= self._deadline):
                         return False
-                    if seated:
+                    if admitted:
                         return True
                     idle = not self._changed.wait(PAUSE if self._failures else None)
                     self._progress = time.monotonic()
@@ -189,8 +189,8 @@ class Engine:
                     idle = False
             if rows:
                 self._tokens.deliver()
-            self._seats.tell(late, DeadlinePassed())
-            self._seats.fail(rows, DeadlinePassed())
+            self._slots.tell(late, DeadlinePassed())
+            self._slots.fail(rows, DeadlinePassed())
             if idle:
                 self._try()
 
@@ -217,8 +217,8 @@ class Engine:
             return
         self._failures = 0
         if fresh:
-            self._seats.observer.began(run)
-        self._seats.observer.passed(count)
+            self._slots.observer.began(run)
+        self._slots.observer.passed(count)
         self._tokens.hand(row, run, partial(run.take_prompt, count, logits))
         self._flush()
         try:
@@ -244,7 +244,7 @@ class Engine:
             self._decoder_failed(batch.rows, failure)
         elif result is not None:
             self._failures = 0
-            self._seats.observer.passed(len(batch.rows))
+            self._slots.observer.passed(len(batch.rows))
             self._tokens.choose(batch, result)
 
     def _decoder_failed(self, rows: Iterable[int], error: Exception) -> None:
@@ -258,7 +258,7 @@ class Engine:
         touched = {row: run.task.id for row in rows if (run := self._rows[row]) is not None}
         if touched:
             log.error("the decoder failed under %s", ", ".join(touched.values()), exc_info=error)
-            self._seats.fail(touched, EngineFailure("the model failed on this request"))
+            self._slots.fail(touched, EngineFailure("the model failed on this request"))
 
     def _reset(self) -> bool:
         """Make the decoder usable, however often it takes; whether the other rows are unharmed."""
@@ -279,9 +279,9 @@ class Engine:
         while not self._over.wait(min(self._stall_seconds / 4, 5.0)):
             if self._stalled():
                 with self._changed:
-                    stuck = [run for run in self._seats.seated() if not run.failed]
+                    stuck = [run for run in self._slots.running() if not run.failed]
                 if stuck:
                     ids = ", ".join(run.task.id for run in stuck)
                     log.error("the decoder has not answered for %.0f s; under it: %s", self._stall_seconds, ids)
-                    self._seats.tell(stuck, EngineFailure("the model does not answer"))
+                    self._slots.tell(stuck, EngineFailure("the model does not answer"))
                     self.cancel(stuck)

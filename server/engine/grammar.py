@@ -33,7 +33,7 @@ WAIT_SECONDS = 20.0
 START_SECONDS = 30.0
 
 # Grammars kept for the next request that has the same.
-KEPT = 64
+CACHED = 64
 
 # What dialects write round thoughts and calls; where these are single tokens, grammars say so.
 MARKUP = ("<think>", "</think>", "<tool_call>", "</tool_call>")
@@ -121,7 +121,7 @@ class Grammars:
         self._vocab = vocab
         self._lock = threading.Lock()
         self._vocabulary: LLTokenizer | None = None
-        self._kept: OrderedDict[str, Grammar] = OrderedDict()
+        self._cache: OrderedDict[str, Grammar] = OrderedDict()
         self._worker = _Worker(json.dumps([len(tokenizer.pieces), sorted(tokenizer.special), self._end_ids]))
 
     def build(self, text: str) -> Grammar:
@@ -129,15 +129,15 @@ class Grammars:
         if not self._end_ids:
             raise GrammarError("the checkpoint names no token that ends an answer")
         if len(text) > MAX_SIZE:
-            raise GrammarError(f"it makes a grammar of {len(text)} characters; at most {MAX_SIZE} are taken")
+            raise GrammarError(f"its grammar has {len(text)} characters; the limit is {MAX_SIZE}")
         if not self._lock.acquire(timeout=WAIT_SECONDS):
             raise GrammarBusy
         try:
-            found = self._kept.pop(text, None) or self._build(text)
-            self._kept[text] = found
-            if len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-            return found
+            built = self._cache.pop(text, None) or self._build(text)
+            self._cache[text] = built
+            if len(self._cache) > CACHED:
+                self._cache.popitem(last=False)
+            return built
         finally:
             self._lock.release()
 

@@ -74,8 +74,8 @@ def _answer() -> None:
     size, special, ends = json.loads(sys.stdin.readline())
     tokenizer = LLTokenizer(TokenizerWrapper(Bytes(size, special, ends)), eos_token=ends)
     for line in sys.stdin:
-        found = trial(LLMatcher(tokenizer, json.loads(line), log_level=0, limits=limits()), TRIAL)
-        print(json.dumps(found), flush=True)
+        answer = trial(LLMatcher(tokenizer, json.loads(line), log_level=0, limits=limits()), TRIAL)
+        print(json.dumps(answer), flush=True)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ SHORTEST = 8
 
 
 @frozen
-class Kept:
+class CachedPrefix:
     """A row after it has read `ids`; `logits` f32 `[1, vocab]` are those after the last, where they are known."""
 
     ids: np.ndarray = field(repr=False)
@@ -37,57 +37,57 @@ class PrefixStore:
     def __init__(self, limit: int, cuts: bool) -> None:
         self.limit, self.cuts = limit, cuts
         self.nbytes = 0
-        self._kept: OrderedDict[bytes, Kept] = OrderedDict()
+        self._prefixes: OrderedDict[bytes, CachedPrefix] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._prefixes)
 
-    def find(self, prompt: Sequence[int]) -> tuple[Kept, int] | None:
+    def find(self, prompt: Sequence[int]) -> tuple[CachedPrefix, int] | None:
         """What to go on from and how many tokens of `prompt` that covers; all of them only where logits are kept."""
         wanted = np.asarray(prompt, dtype=np.int32)
-        best: tuple[Kept, int] | None = None
-        for kept in self._kept.values():
-            length = self._usable(kept, wanted)
+        best: tuple[CachedPrefix, int] | None = None
+        for prefix in self._prefixes.values():
+            length = self._usable(prefix, wanted)
             if length >= max(SHORTEST, 1 if best is None else best[1] + 1):
-                best = kept, length
+                best = prefix, length
         if best is not None:
-            self._kept.move_to_end(best[0].ids.tobytes())
+            self._prefixes.move_to_end(best[0].ids.tobytes())
         return best
 
-    def _usable(self, kept: Kept, wanted: np.ndarray) -> int:
-        most = min(len(kept.ids), len(wanted))
-        differ = kept.ids[:most] != wanted[:most]
+    def _usable(self, prefix: CachedPrefix, wanted: np.ndarray) -> int:
+        most = min(len(prefix.ids), len(wanted))
+        differ = prefix.ids[:most] != wanted[:most]
         same = int(differ.argmax()) if differ.any() else most
-        if same == len(wanted) and not (same == len(kept.ids) and kept.logits is not None):
+        if same == len(wanted) and not (same == len(prefix.ids) and prefix.logits is not None):
             same -= 1
-        return same if self.cuts or same == len(kept.ids) else 0
+        return same if self.cuts or same == len(prefix.ids) else 0
 
     def wants(self, ids: Sequence[int]) -> bool:
         """Whether this is new; if it is not, it counts as used."""
         key = np.asarray(ids, dtype=np.int32).tobytes()
-        if key in self._kept:
-            self._kept.move_to_end(key)
+        if key in self._prefixes:
+            self._prefixes.move_to_end(key)
             return False
         return len(ids) >= SHORTEST
 
     def keep(self, ids: Sequence[int], saved: Saved, logits: np.ndarray | None) -> None:
         """Add a row, which must be new; what it makes superfluous goes, then the least recently used."""
-        kept = Kept(np.asarray(ids, dtype=np.int32), saved, logits)
-        if kept.nbytes > self.limit:
+        prefix = CachedPrefix(np.asarray(ids, dtype=np.int32), saved, logits)
+        if prefix.nbytes > self.limit:
             return
         if self.cuts:
-            for key, other in list(self._kept.items()):
-                if len(other.ids) < len(kept.ids) and np.array_equal(other.ids, kept.ids[: len(other.ids)]):
+            for key, other in list(self._prefixes.items()):
+                if len(other.ids) < len(prefix.ids) and np.array_equal(other.ids, prefix.ids[: len(other.ids)]):
                     self._drop(key)
-        self._kept[kept.ids.tobytes()] = kept
-        self.nbytes += kept.nbytes
+        self._prefixes[prefix.ids.tobytes()] = prefix
+        self.nbytes += prefix.nbytes
         while self.nbytes > self.limit:
-            self._drop(next(iter(self._kept)))
+            self._drop(next(iter(self._prefixes)))
 
     def clear(self) -> None:
         """Forget everything."""
-        self._kept.clear()
+        self._prefixes.clear()
         self.nbytes = 0
 
     def _drop(self, key: bytes) -> None:
-        self.nbytes -= self._kept.pop(key).nbytes
+        self.nbytes -= self._prefixes.pop(key).nbytes

@@ -27,13 +27,13 @@ def largest(values: np.ndarray, count: int) -> np.ndarray:
     if count <= 0:
         return np.empty(0, dtype=np.intp)
     if count >= len(values):
-        chosen = np.arange(len(values))
+        order = np.arange(len(values))
     else:
         bound = np.partition(values, len(values) - count)[len(values) - count]
         above = np.flatnonzero(values > bound)
         equal = np.flatnonzero(values == bound)[: count - len(above)]
-        chosen = np.sort(np.concatenate((above, equal)))
-    return chosen[np.argsort(-values[chosen], kind="stable")]
+        order = np.sort(np.concatenate((above, equal)))
+    return order[np.argsort(-values[order], kind="stable")]
 
 
 def score(logits: np.ndarray, token: int, top: int = 0) -> Scored:

@@ -66,8 +66,8 @@ class Running:
     """A task under way: `read` of its prompt's tokens are in the decoder, `cached` of them from an earlier prompt.
 
     Tokens are first `chosen`, the latest being `last`, then handed on, or `emitted`, while the next step runs.
-    `queued`, `seated`, `latest_read`, `first` and `latest` are when it came, got a row, had a part of its prompt read,
-    handed on its first and its latest token.
+    `queued`, `admitted`, `latest_read`, `first` and `latest` are the times at which it came, got a row, had a part of
+    its prompt read, handed on its first and its latest token.
     """
 
     def __init__(self, task: Task, vocab: int) -> None:
@@ -79,7 +79,7 @@ class Running:
         self.read = 0
         self.cached = 0
         self.queued = time.monotonic()
-        self.seated = self.latest_read = self.first = self.latest = 0.0
+        self.admitted = self.latest_read = self.first = self.latest = 0.0
         self.chosen = self.emitted = 0
         self.last = task.prompt[-1]
         # What was chosen, and the logits to score it by where that is wanted.

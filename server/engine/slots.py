@@ -13,7 +13,7 @@ from .sequence import Running
 log = logging.getLogger(__name__)
 
 
-class Seats:
+class Slots:
     """Rows and a queue. Every sequence that comes in leaves once, and the observer is told how.
 
     `flush` is called after sinks were told of something. The queue is to be touched under the engine's lock, rows are
@@ -31,18 +31,18 @@ class Seats:
         """How many rows are."""
         return len(self.rows) - self.rows.count(None)
 
-    def seated(self) -> list[Running]:
+    def running(self) -> list[Running]:
         """Those that hold a row."""
         return [run for run in list(self.rows) if run is not None]
 
-    def seat(self, now: float) -> bool:
+    def admit(self, now: float) -> bool:
         """Empty the rows of cancelled sequences and give free rows to those that wait longest; whether any is taken."""
         for row, run in enumerate(self.rows):
             if run is not None and run.cancelled:
                 self.leave(row, "abort", now)
             if self.rows[row] is None and self.waiting:
                 self.rows[row] = run = self.waiting.popleft()
-                run.seated = now
+                run.admitted = now
         return self.taken > 0
 
     def leave(self, row: int, how: str, now: float) -> None:

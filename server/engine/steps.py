@@ -16,7 +16,7 @@ from attrs import frozen
 
 from ...dsl.decoder import Decoder, PendingStep, StepResult
 from .sequence import Running
-from .slots import Seats
+from .slots import Slots
 
 log = logging.getLogger(__name__)
 
@@ -42,24 +42,24 @@ class Batch:
 class Tokens:
     """Chooses the tokens of sequences that hold rows, and hands them on; `flush` is called after sinks were told."""
 
-    def __init__(self, seats: Seats, flush: Callable[[], None]) -> None:
-        self._seats = seats
+    def __init__(self, slots: Slots, flush: Callable[[], None]) -> None:
+        self._slots = slots
         self._flush = flush
 
     def batch(self) -> Batch:
         """Those that are past their prompts."""
-        return Batch([run if run and not run.reading and not run.cancelled else None for run in self._seats.rows])
+        return Batch([run if run and not run.reading and not run.cancelled else None for run in self._slots.rows])
 
     def choose(self, batch: Batch, step: StepResult) -> None:
         """A token for each sequence of a step that still holds its row; one that ends with it is told at once."""
         for row, run in enumerate(batch.runs):
-            if run is not None and self._seats.rows[row] is run:
+            if run is not None and self._slots.rows[row] is run:
                 self.hand(row, run, partial(_choose, run, step, row))
         self._flush()
 
     def deliver(self) -> None:
         """Hand on all that was chosen."""
-        for row, run in enumerate(self._seats.rows):
+        for row, run in enumerate(self._slots.rows):
             if run is not None and run.due:
                 self.hand(row, run, run.deliver)
         self._flush()
@@ -76,14 +76,14 @@ class Tokens:
             done = give()
         except Exception as error:
             log.exception("sequence %s failed", run.task.id)
-            self._seats.fail([row], error)
+            self._slots.fail([row], error)
             return
         now = time.monotonic()
         if run.emitted > before:
-            self._seats.observer.took(run, now)
+            self._slots.observer.took(run, now)
             run.first, run.latest = run.first or now, now
         if done:
-            self._seats.leave(row, run.task.sink.finish or "length", now)
+            self._slots.leave(row, run.task.sink.finish or "length", now)
 
 
 def _choose(run: Running, step: StepResult, row: int) -> bool:

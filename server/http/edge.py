@@ -34,8 +34,8 @@ _ID_CHARACTERS = frozenset(string.ascii_letters + string.digits + "-_.:/+=")
 
 def record_of(scope: Scope) -> dict[str, Any]:
     """What the access log will say of a request, to be added to."""
-    found: dict[str, Any] = scope.setdefault(RECORD, {})
-    return found
+    record: dict[str, Any] = scope.setdefault(RECORD, {})
+    return record
 
 
 class Edge:

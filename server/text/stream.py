@@ -37,7 +37,7 @@ class StopMatcher:
         self._borders = tuple(_borders(stop) for stop in self._stops)
         # For each stop, how many of its characters the text ends with.
         self._lengths = [0] * len(self._stops)
-        self._held = ""
+        self._pending = ""
 
     def push(self, text: str, ends: bool = True) -> tuple[str, str | None]:
         """The text that is now certain, and the stop string that ended it, if one did.
@@ -45,24 +45,24 @@ class StopMatcher:
         The stop string is not part of the text. After a match nothing may be pushed. Without `ends`, stop strings that
         are complete with this text do not end it, and what only begins in it may still become one.
         """
-        pending = self._held + text
-        for at, char in enumerate(text, start=len(self._held) + 1):
+        pending = self._pending + text
+        for at, char in enumerate(text, start=len(self._pending) + 1):
             stop = self._advance(char)
             if stop is not None and ends:
-                self._held = ""
+                self._pending = ""
                 return pending[: at - len(stop)], stop
         keep = max(self._lengths, default=0)
-        self._held = pending[len(pending) - keep :]
+        self._pending = pending[len(pending) - keep :]
         return pending[: len(pending) - keep], None
 
     def flush(self) -> str:
         """The text held back, at the end of all text."""
-        held, self._held = self._held, ""
+        pending, self._pending = self._pending, ""
         self._lengths = [0] * len(self._stops)
-        return held
+        return pending
 
     def _advance(self, char: str) -> str | None:
-        found: str | None = None
+        longest: str | None = None
         for number, (stop, borders) in enumerate(zip(self._stops, self._borders, strict=True)):
             length = self._lengths[number]
             while length and stop[length] != char:
@@ -70,10 +70,10 @@ class StopMatcher:
             if stop[length] == char:
                 length += 1
             if length == len(stop):
-                found = stop if found is None or len(stop) > len(found) else found
+                longest = stop if longest is None or len(stop) > len(longest) else longest
                 length = borders[length - 1]
             self._lengths[number] = length
-        return found
+        return longest
 
 
 def _borders(stop: str) -> list[int]:

@@ -113,7 +113,7 @@ class ChatTemplate:
             nonlocal turns
             turns += 1
             if turns > MAX_TURNS:
-                raise TemplateFailure("the template loops without end")
+                raise TemplateFailure("the template runs for too long")
             return ""
 
         given = {**self._tokens, **(variables or {}), "messages": messages, "tools": tools, "_turn": turn}
@@ -128,7 +128,7 @@ class ChatTemplate:
         except TemplateFailure:
             raise
         except RecursionError:
-            raise TemplateFailure("the template nests without end") from None
+            raise TemplateFailure("the template nests too deeply") from None
         except Exception as error:  # a template is a program: it may raise anything
             raise TemplateFailure(f"the chat template does not take this conversation: {error}") from error
         return "".join(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from helpers import toys
 from helpers.comparing import compare
 from helpers.drawing import Drawn, draw
 
@@ -17,48 +18,12 @@ SEEN = (
     ("partial_experts", 186, "norm within experts"),
     ("any_entry", 142, "an id beyond the table"),
 )
-# Three of four experts a row, by scores as they are.
-ROUTED = """mks 1
-
-model signs {{
-  size d       = 64
-  size experts = 4
-  size moe     = 64
-  size layers  = 1
-  size vocab   = 70
-  weights {{
-    embed : bf16[vocab, d]  "e"
-  }}
-  part p {{
-    weights "{{layer}}." {{
-      router   : bf16[experts, d]        "r"
-      gate, up : {codec}[experts, moe, d]  "{{name}}"
-      down     : {codec}[experts, d, moe]  "d"
-    }}
-    x      = rms_norm(h, 1, 1e-5)
-    score  = f32(router @ x)
-    picked = route(score, 0, 3)
-    y      = experts(x, picked) {{ e -> down[e] @ (silu(gate[e] @ x) * (up[e] @ x)) }}
-    h      = h + y
-  }}
-  step {{
-    h = embed[token]
-    for layer in 0 .. layers {{
-      p
-    }}
-    logits = f32(embed @ h)
-  }}
-}}
-
-schedule one for signs {{
-  target v5e 1x1
-  rows 2
-  context 256
-}}
-"""
 # Each of three experts has a positive weight in one row, and a negative one in the other: -0.36, -0.26 and 1.61, and
 # 0.85, 1.38 and -1.23.
-SIGNS = [Drawn(0, ROUTED.format(codec=codec), 2, False, "bf16", 1, (22, 31), (0, 200)) for codec in ("mxfp4", "bf16")]
+SIGNS = [
+    Drawn(0, toys.SIGNED_EXPERTS.format(codec=codec), 2, False, "bf16", 1, (22, 31), (0, 200))
+    for codec in ("mxfp4", "bf16")
+]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from attrs import evolve
+from helpers import toys
 from helpers.comparing import compare
 from helpers.drawing import Drawn, Opened
 
@@ -12,47 +13,6 @@ from mks.dsl.program.ir import Program
 
 pytestmark = pytest.mark.timeout(900)
 
-# Three lanes' widths of columns over two cores: the second one has eight.
-TEXT = """mks 1
-
-model sums {{
-  size d      = 264
-  size n      = 8
-  size layers = 2
-  size vocab  = 300
-  size ffn    = 64
-  weights {{
-    embed : bf16[vocab, d]  "e"
-  }}
-  part p {{
-    weights "{{layer}}." {{
-      up   : bf16[ffn, d]  "up"
-      down : bf16[d, ffn]  "down"
-      w    : bf16[d, d]    "w"
-      g, m : bf16[d]       "{{name}}"
-    }}
-    x = rms_norm(h, g, 1e-5)
-    {first}
-    {then}
-  }}
-  step {{
-    h = embed[token]
-    for layer in 0 .. layers {{
-      p
-    }}
-    logits = f32(embed @ rms_norm(h, 1, 1e-5))
-  }}
-}}
-
-schedule two for sums {{
-  target v5e 1x2
-  rows 2
-  context 256
-  mesh tp = 2
-  shard tp : ffn
-  reduce p.{value} (by = scatter, wire = f32)
-}}
-"""
 # Each with what travels: columns that are gathered are a second exchange.
 COLUMNS, SUM, BOTH = ["p.u", "p.h columns"], ["p.u", "p.h"], ["p.u", "p.v columns"]
 MADE = {
@@ -78,7 +38,7 @@ QUICK = ("h = h + w @ rms_norm(u, g, 1e-5) + m", "h = h + w @ (u * m)")
 
 def drawn(then: str, first: str = "u = down @ silu(up @ x)", value: str = "u") -> Drawn:
     """A model whose part goes on like this."""
-    text = TEXT.format(first=first, then=then, value=value)
+    text = toys.SCATTERED.format(first=first, then=then, value=value)
     return Drawn(0, text, 2, False, "f32", 2, (3, 4), (0, 200))
 
 

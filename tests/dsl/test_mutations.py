@@ -61,9 +61,9 @@ def answered(name: str, seed: int, changes: int) -> None:
             made = report(schedule, found.instances[key[0]], sink)
             assert as_text(made)
             assert as_json(made)
-            sink.found.extend(check_program(schedule, found.instances[key[0]], lines=True))
-    assert sink.found == [] or render_all(sink.found, style_for(sys.stdout))
-    for diagnostic in sink.found:
+            sink.diagnostics.extend(check_program(schedule, found.instances[key[0]], lines=True))
+    assert sink.diagnostics == [] or render_all(sink.diagnostics, style_for(sys.stdout))
+    for diagnostic in sink.diagnostics:
         assert diagnostic.primary is not None, diagnostic
         span = diagnostic.primary.span
         assert 0 <= span.start <= span.end <= len(span.source.text)

@@ -11,7 +11,7 @@ from attrs import evolve
 from helpers.oracles import DATA, FAMILIES
 from jax.experimental.pallas import tpu as pltpu
 
-from mks.backends.pallas.emit import call
+from mks.backends.pallas.emit import call, signature
 from mks.dsl.frontend import check_source
 from mks.dsl.program.lower.lower import lower
 from mks.dsl.schedule.ir import Form, Point, Prefetch, bare
@@ -38,9 +38,9 @@ def errors(folder: str, tokens: int, kept: int, mode: str, tile: int, form: str)
     schedule = evolve(schedule, prefetches=tuple(early), forms=forms)
     program = lower(schedule, binding.instance, tokens, operands.plain(binding), consecutive=True)
     weights = {name: jnp.asarray(a) for name, a in operands.packed(program, operands.stored(binding), 0).items()}
-    held = {name: jnp.zeros(a.shape, a.dtype) for name, a in call.states(program).items()}
+    held = {name: jnp.zeros(a.shape, a.dtype) for name, a in signature.states(program).items()}
     how = pltpu.InterpretParams(dma_execution_mode=mode, detect_races=True, uninitialized_memory="nan")
-    step = jax.jit(partial(call.step, program, call.Flavour(interpret=how)))
+    step = jax.jit(partial(call.step, program, call.BuildMode(interpret=how)))
     with np.load(DATA / folder / "oracle.npz") as oracle:
         ids, wanted = oracle["ids"].reshape(-1), oracle["logits"].reshape(-1, oracle["logits"].shape[-1])
     found, first, state = [], 0, 0

@@ -179,7 +179,7 @@ def _steps(case: Case) -> dict[str, Any]:
     from jax.sharding import Mesh
 
     from mks.backends.pallas.emit import shard_map as sharded
-    from mks.backends.pallas.emit.call import Flavour
+    from mks.backends.pallas.emit.call import BuildMode
     from mks.backends.pallas.emit.signature import states
     from mks.backends.pallas.runtime.row_state import rows as layout_of
 
@@ -194,7 +194,7 @@ def _steps(case: Case) -> dict[str, Any]:
         held = _filled(layout, held, given, 1 if case.consecutive else case.rows)
     held = jax.device_put(held, by_core)
     mode = pltpu.InterpretParams(dma_execution_mode=case.mode, detect_races=True, uninitialized_memory="nan")
-    step = jax.jit(sharded.build(program, Flavour(interpret=mode), mesh))
+    step = jax.jit(sharded.build(program, BuildMode(interpret=mode), mesh))
     found: dict[str, Any] = {"steps": len(case.steps)}
     for i, (tokens, positions) in enumerate(case.steps):
         before = held

@@ -18,7 +18,7 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 from mks.dsl.commands.check import Answer, examine
-from mks.dsl.diagnostics import Diagnostic, told
+from mks.dsl.diagnostics import Diagnostic, reportable
 from mks.dsl.render import render_all
 from mks.dsl.source import Source
 
@@ -145,7 +145,7 @@ def diagnostics(case: Case, folder: Path) -> tuple[list[Diagnostic], dict[str, s
         schedule=given.get("schedule"),
     )
     examine(Source("main.mks", files["main.mks"]), args, answer)
-    return list(told(answer.found)), files
+    return list(reportable(answer.diagnostics)), files
 
 
 def run(case: Case, folder: Path) -> str:

@@ -46,7 +46,7 @@ class Writer:
     """Writes actions; a ring's transfers are named by numbers."""
 
     target: Target
-    place: str = ""
+    scope: str = ""
     layer: int | None = None
     count: int = 0
     issued: int = 0
@@ -54,7 +54,7 @@ class Writer:
     held: list[int] = field(factory=list)
 
     def where(self, what: str) -> Where:
-        return Where(self.place, self.layer, what)
+        return Where(self.scope, self.layer, what)
 
     def run(self, bundles: float, what: str, unit: str = "vpu") -> Run:
         return Run(self.where(what), bundles / self.target.compute.clock.value, unit)
@@ -99,78 +99,97 @@ def _tile(w: Writer, bits: int) -> Iterator[Action]:
     yield w.dot(2 * MIB, "dot", bits, ALONE if bits == 16 else 1.0)
 
 
-def muse(target: Target, sizes: Sizes, rows: int, layers: int = 62) -> Iterator[Action]:
-    """A step of Muse Spark over eight cores, all rows alike, so that eight experts are read."""
-    w = Writer(target)
-    slots, half = 12, 16 // sizes.bits
-    families = [(name, n if name == "router" else n // half) for name, n in LOADS.items()]
-    per_layer = sum(n for _, n in families)
-    lm = 25600 * 8192 * sizes.bits // 8 // (2 * MIB)
-    total = layers * per_layer + lm
-    defer = rows <= 4
+class _MuseTape:
+    """The tape of Muse Spark: tiles of a ring in the order in which products use them."""
 
-    def issue(i: int) -> Iterator[Action]:
-        if i < total:
-            yield Issue(w.where("tile"), ("tile", i), 2 * MIB, f"ring {i % slots}")
+    def __init__(self, w: Writer, sizes: Sizes, layers: int) -> None:
+        half = 16 // sizes.bits
+        self.w, self.sizes, self.slots = w, sizes, 12
+        self.tiles = {name: n if name == "router" else n // half for name, n in LOADS.items()}
+        self.per_layer = sum(self.tiles.values())
+        self.logits = 25600 * 8192 * sizes.bits // 8 // (2 * MIB)
+        self.total = layers * self.per_layer + self.logits
 
-    def gemv(name: str, hold: bool) -> Iterator[Action]:
-        for _ in range(dict(families)[name]):
+    def issue(self, i: int) -> Iterator[Action]:
+        """Start the copy of tile `i`, if there is one."""
+        if i < self.total:
+            yield Issue(self.w.where("tile"), ("tile", i), 2 * MIB, f"ring {i % self.slots}")
+
+    def gemv(self, name: str, hold: bool) -> Iterator[Action]:
+        """A product: all of its tiles; with `hold`, tiles of the next layer are issued later."""
+        w = self.w
+        for _ in range(self.tiles[name]):
             at = w.used
             w.used += 1
             yield Await(w.where(name), ("tile", at), "tape")
-            yield from _tile(w, 16 if name == "router" else sizes.bits)
-            following = at + slots
-            if hold and following // per_layer > at // per_layer:
+            yield from _tile(w, 16 if name == "router" else self.sizes.bits)
+            following = at + self.slots
+            if hold and following // self.per_layer > at // self.per_layer:
                 w.held.append(following)
             else:
-                yield from issue(following)
+                yield from self.issue(following)
 
-    w.place = "step"
-    for i in range(slots):
-        yield from issue(i)
+    def lm_head(self) -> Iterator[Action]:
+        """The logits."""
+        for _ in range(self.logits):
+            at = self.w.used
+            self.w.used += 1
+            yield Await(self.w.where("out"), ("tile", at), "tape")
+            yield from _tile(self.w, self.sizes.bits)
+            yield from self.issue(at + self.slots)
+
+
+def muse(target: Target, sizes: Sizes, rows: int, layers: int = 62) -> Iterator[Action]:
+    """A step of Muse Spark over eight cores, all rows alike, so that eight experts are read."""
+    w = Writer(target)
+    tape = _MuseTape(w, sizes, layers)
+    w.scope = "step"
+    for i in range(tape.slots):
+        yield from tape.issue(i)
     # What comes first and last besides the logits: 195 us are fixed, of which 126 are theirs.
     yield w.run(69e-6 * target.compute.clock.value, "embedding")
     for layer in range(layers):
-        w.layer, w.place = layer, "attention"
+        w.layer, w.scope = layer, "attention"
         for row in range(rows):
             yield w.load(f"keys {row}", 256 * 128 * 2 * 2)
         yield w.run(200 + 64 * 2, "norm")
-        yield from gemv("qkv", False)
+        yield from tape.gemv("qkv", False)
         for row in range(rows):
             yield w.loaded(f"keys {row}")
             yield w.run(1.5e-6 * target.compute.clock.value, "attend", "mxu")
-        yield from gemv("o", False)
+        yield from tape.gemv("o", False)
         yield from _all_reduce(w, "o", rows, 8192)
-        w.place = "moe"
-        yield w.run(500 + 64 * 4, "boundary")
-        yield from gemv("pre", defer)
-        yield from gemv("router", defer)
-        yield w.run(0.7e-6 * target.compute.clock.value + 150 * (rows - 1), "route")
-        yield from _wave(w, 0, sizes)
-        yield from w.exchange("pre", Round(7, rows * 512 * 2))
-        yield w.run(250 + 32 * 2, "norm")
-        for expert in range(8):
-            yield w.loaded(f"expert {expert}")
-            yield from _expert(w, sizes, rows)
-            if expert + 4 < 8:
-                yield w.load(f"expert {expert + 4}", sizes.expert * MIB)
-            if expert == 3:
-                held, w.held = w.held, []
-                for i in held:
-                    yield from issue(i)
-        yield from _all_reduce(w, "experts", rows, 4096)
-        yield w.run(300, "finalize")
-        yield from gemv("post", False)
-        yield from w.exchange("post", Round(7, rows * 1024 * 2))
-        yield w.run(500 + 64 * 4, "boundary")
-    w.layer, w.place = None, "step"
-    for _ in range(lm):
-        at = w.used
-        w.used += 1
-        yield Await(w.where("out"), ("tile", at), "tape")
-        yield from _tile(w, sizes.bits)
-        yield from issue(at + slots)
+        w.scope = "moe"
+        yield from _muse_moe(tape, rows)
+    w.layer, w.scope = None, "step"
+    yield from tape.lm_head()
     yield from w.exchange("argmax", Round(7, rows * 1024))
+
+
+def _muse_moe(tape: _MuseTape, rows: int) -> Iterator[Action]:
+    w, sizes = tape.w, tape.sizes
+    defer = rows <= 4
+    yield w.run(500 + 64 * 4, "boundary")
+    yield from tape.gemv("pre", defer)
+    yield from tape.gemv("router", defer)
+    yield w.run(0.7e-6 * w.target.compute.clock.value + 150 * (rows - 1), "route")
+    yield from _wave(w, 0, sizes)
+    yield from w.exchange("pre", Round(7, rows * 512 * 2))
+    yield w.run(250 + 32 * 2, "norm")
+    for expert in range(8):
+        yield w.loaded(f"expert {expert}")
+        yield from _expert(w, sizes, rows)
+        if expert + 4 < 8:
+            yield w.load(f"expert {expert + 4}", sizes.expert * MIB)
+        if expert == 3:
+            held, w.held = w.held, []
+            for i in held:
+                yield from tape.issue(i)
+    yield from _all_reduce(w, "experts", rows, 4096)
+    yield w.run(300, "finalize")
+    yield from tape.gemv("post", False)
+    yield from w.exchange("post", Round(7, rows * 1024 * 2))
+    yield w.run(500 + 64 * 4, "boundary")
 
 
 def _wave(w: Writer, first: int, sizes: Sizes) -> Iterator[Action]:
@@ -215,7 +234,7 @@ def kimi(target: Target, rows: int, layers: int = 93) -> Iterator[Action]:
         count = int(owed)
         owed -= count
         yield from _kimi_moe(w, rows, count, layer, layers)
-    w.place, w.layer = "step", None
+    w.scope, w.layer = "step", None
     # Mixing, norm, logits and the choice of ids are left to XLA: 73.4 MB in five pieces.
     yield w.load("out", 73.4e6)
     yield w.loaded("out")
@@ -224,7 +243,7 @@ def kimi(target: Target, rows: int, layers: int = 93) -> Iterator[Action]:
 
 def _kimi_loads(w: Writer, layer: int) -> Iterator[Action]:
     """All that a layer's start needs."""
-    w.place = "attention"
+    w.scope = "attention"
     sizes = {"q_down": 22.0e6, "kv_down": 9.2e6} if layer in KIMI_FULL else {
         "f_a": 1.84e6, "f_b": 0.1e6, "proj": 23.85e6, "k_o": 5.5e6, "state": 0.25e6}  # fmt: skip
     for name, size in {"vectors": 60e3, **sizes, "router": 7.34e6}.items():
@@ -232,7 +251,7 @@ def _kimi_loads(w: Writer, layer: int) -> Iterator[Action]:
 
 
 def _kimi_attention(w: Writer, rows: int, full: bool) -> Iterator[Action]:
-    w.place = "attention"
+    w.scope = "attention"
     own = 2 if rows == 8 else rows
     yield w.loaded("vectors")
     yield w.run(500 + 350 * own, "mix")
@@ -274,7 +293,7 @@ def _kimi_attention(w: Writer, rows: int, full: bool) -> Iterator[Action]:
 
 
 def _kimi_moe(w: Writer, rows: int, count: int, layer: int, layers: int) -> Iterator[Action]:
-    w.place = "moe"
+    w.scope = "moe"
     for name, size in (("latent_down", 1.84e6), ("shared_gu", 5.5e6), ("shared_down", 2.75e6)):
         yield w.load(name, size)
     yield w.loaded("router")
@@ -311,7 +330,7 @@ def _kimi_moe(w: Writer, rows: int, count: int, layer: int, layers: int) -> Iter
     yield from w.post("experts", Round(7, routed))
     if layer + 1 < layers:
         yield from _kimi_loads(w, layer + 1)
-        w.place = "moe"
+        w.scope = "moe"
     yield w.collect("shared")
     yield from w.post("shared hosts", Round(3, shared), group=HOSTS)
     yield w.collect("experts")

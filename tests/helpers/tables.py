@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from mks.dsl.model import ops
 from mks.dsl.targets.targets import targets
-from mks.dsl.text.forms import FORMS, NAMED_FORMS, PLACES, WORDS
+from mks.dsl.text.forms import CONTEXTS, FORMS, NAMED_FORMS, WORDS
 
 # What the parser takes in a place so that a better message than its own can refuse it.
 _REFUSED = {("part", "for")}
@@ -16,7 +16,7 @@ _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 def _statements() -> Iterator[tuple[str, str]]:
     yield "in", "statement"
-    for place, (words, _) in PLACES.items():
+    for place, (words, _) in CONTEXTS.items():
         forms = [form for word, form in FORMS.items()
                  if word in WORDS[place] and (place, word) not in _REFUSED]  # fmt: skip
         forms += [NAMED_FORMS[place]] if place in NAMED_FORMS else []

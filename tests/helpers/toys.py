@@ -1,4 +1,4 @@
-"""Small models without a checkpoint, of every kind of part; no size is a whole number of lanes."""
+"""Small models without a checkpoint, of every kind of part; of the first three no size is a whole number of lanes."""
 
 DENSE = """mks 1
 
@@ -215,4 +215,131 @@ model moe_net {
     logits = f32(out @ rms_norm(h, final_norm, 1e-5))
   }
 }
+"""
+# Three of four experts a row, by scores as they are.
+SIGNED_EXPERTS = """mks 1
+
+model signs {{
+  size d       = 64
+  size experts = 4
+  size moe     = 64
+  size layers  = 1
+  size vocab   = 70
+  weights {{
+    embed : bf16[vocab, d]  "e"
+  }}
+  part p {{
+    weights "{{layer}}." {{
+      router   : bf16[experts, d]        "r"
+      gate, up : {codec}[experts, moe, d]  "{{name}}"
+      down     : {codec}[experts, d, moe]  "d"
+    }}
+    x      = rms_norm(h, 1, 1e-5)
+    score  = f32(router @ x)
+    picked = route(score, 0, 3)
+    y      = experts(x, picked) {{ e -> down[e] @ (silu(gate[e] @ x) * (up[e] @ x)) }}
+    h      = h + y
+  }}
+  step {{
+    h = embed[token]
+    for layer in 0 .. layers {{
+      p
+    }}
+    logits = f32(embed @ h)
+  }}
+}}
+
+schedule one for signs {{
+  target v5e 1x1
+  rows 2
+  context 256
+}}
+"""
+# Every name that a kernel uses for its own arrays.
+KERNEL_NAMES = """mks 1
+
+model names {
+  size d      = 64
+  size n      = 2
+  size w      = 32
+  size layers = 2
+  weights {
+    embed : bf16[256, d]  "e"
+  }
+  part ids {
+    weights "{layer}." {
+      a : bf16[n * w, d]  "a"
+      o : bf16[d, n * w]  "o"
+    }
+    cache { keys, values : bf16[n, w] }
+    tokens  = a @ positions
+    at      = tokens * 0.5
+    kept    = at + 1
+    scalars = kept * 0.25
+    chosen  = scalars - at
+    keys[position]   = heads(a @ positions, n)
+    values[position] = heads(chosen, n)
+    ids = heads(a @ positions + kept, n)
+    positions = positions + o @ flat(attend(ids, keys, values, scale = 1))
+  }
+  step {
+    positions = embed[token]
+    for layer in 0 .. layers {
+      ids
+    }
+    logits = f32(embed @ positions)
+  }
+}
+
+schedule one for names {
+  target v5e 1x1
+  rows 2
+  context 256
+  stream lookups {
+    slots = 2
+    slot  = 2560 KiB
+    ids : a, o
+  }
+}
+"""
+# Three lanes' widths of columns over two cores: the second one has eight.
+SCATTERED = """mks 1
+
+model sums {{
+  size d      = 264
+  size n      = 8
+  size layers = 2
+  size vocab  = 300
+  size ffn    = 64
+  weights {{
+    embed : bf16[vocab, d]  "e"
+  }}
+  part p {{
+    weights "{{layer}}." {{
+      up   : bf16[ffn, d]  "up"
+      down : bf16[d, ffn]  "down"
+      w    : bf16[d, d]    "w"
+      g, m : bf16[d]       "{{name}}"
+    }}
+    x = rms_norm(h, g, 1e-5)
+    {first}
+    {then}
+  }}
+  step {{
+    h = embed[token]
+    for layer in 0 .. layers {{
+      p
+    }}
+    logits = f32(embed @ rms_norm(h, 1, 1e-5))
+  }}
+}}
+
+schedule two for sums {{
+  target v5e 1x2
+  rows 2
+  context 256
+  mesh tp = 2
+  shard tp : ffn
+  reduce p.{value} (by = scatter, wire = f32)
+}}
 """

@@ -41,26 +41,26 @@ class Failure:
 def explain_failure(exception: BaseException) -> Failure:
     """Sort what lowering or compiling a kernel raised; anything unknown is `internal`."""
     text = str(exception)
-    said = _said(exception, text)
-    if found := _SCOPED.search(text):
-        return _exceeded("vmem", found[1], found[2], found[0])
-    if found := _HBM.search(text):
-        return _exceeded("hbm", found[1], found[2], said)
-    if found := _TOTAL.search(text):
-        return _exceeded(found[3] or "vmem", f"{int(found[1]):,} bytes", f"{int(found[2]):,} bytes", said)
-    if found := _USED.search(text):
-        return _exceeded(found[3].lower(), found[1], found[2], said)
-    if found := _PRIMITIVE.search(text):
-        return Failure("unsupported op", f"the TPU compiler has no `{found[1]}` inside kernels", said)
-    if found := _ALIGNMENT.search(text):
-        what = f"an access whose index {found[1]} is not known to be a multiple of {found[2]}"
-        return Failure("unsupported op", f"the TPU compiler refuses {what}", said)
-    if found := _LEGALIZE.search(text):
-        return Failure("unsupported op", f"the TPU compiler cannot do `{found[1]}` on these types", said)
-    if isinstance(exception, NotImplementedError) or _UNSUPPORTED.search(said):
-        return Failure("unsupported op", "the TPU compiler cannot do an operation of this kernel", said)
+    shown = _message_of(exception, text)
+    if match := _SCOPED.search(text):
+        return _exceeded("vmem", match[1], match[2], match[0])
+    if match := _HBM.search(text):
+        return _exceeded("hbm", match[1], match[2], shown)
+    if match := _TOTAL.search(text):
+        return _exceeded(match[3] or "vmem", f"{int(match[1]):,} bytes", f"{int(match[2]):,} bytes", shown)
+    if match := _USED.search(text):
+        return _exceeded(match[3].lower(), match[1], match[2], shown)
+    if match := _PRIMITIVE.search(text):
+        return Failure("unsupported op", f"the TPU compiler has no `{match[1]}` inside kernels", shown)
+    if match := _ALIGNMENT.search(text):
+        what = f"an access whose index {match[1]} is not known to be a multiple of {match[2]}"
+        return Failure("unsupported op", f"the TPU compiler refuses {what}", shown)
+    if match := _LEGALIZE.search(text):
+        return Failure("unsupported op", f"the TPU compiler cannot do `{match[1]}` on these types", shown)
+    if isinstance(exception, NotImplementedError) or _UNSUPPORTED.search(shown):
+        return Failure("unsupported op", "the TPU compiler cannot do an operation of this kernel", shown)
     compiling = isinstance(exception, jax.errors.JaxRuntimeError) or "Mosaic failed" in text
-    return Failure("internal", f"{'the TPU compiler' if compiling else 'building the kernel'} failed", said)
+    return Failure("internal", f"{'the TPU compiler' if compiling else 'building the kernel'} failed", shown)
 
 
 def diagnose(failure: Failure, at: Span | None = None, part: str = "") -> Diagnostic:
@@ -69,18 +69,18 @@ def diagnose(failure: Failure, at: Span | None = None, part: str = "") -> Diagno
         "unsupported op": "the definition may be right: this backend cannot do it on this target",
         "internal": "the definition may be right: this is a fault of mks or of the compiler",
     }.get(failure.kind, "the checker accepted it: the bill of mks is too low, please report it")
-    place = f", in `{part}`" if part else ""
-    return Diagnostic(_CODES[failure.kind], failure.message + place, None if at is None else Label(at),
+    where = f", in `{part}`" if part else ""
+    return Diagnostic(_CODES[failure.kind], failure.message + where, None if at is None else Label(at),
                       notes=(f"the compiler: {failure.note}", fault), helps=("`--debug` shows where",))  # fmt: skip
 
 
-def _exceeded(space: str, needed: str, limit: str, said: str) -> Failure:
+def _exceeded(space: str, needed: str, limit: str, message: str) -> Failure:
     kinds: dict[str, Kind] = {"vmem": "vmem", "smem": "smem", "hbm": "hbm"}
-    return Failure(kinds[space], f"the program needs {needed} of {space.upper()}, {limit} is the limit", said)
+    return Failure(kinds[space], f"the program needs {needed} of {space.upper()}, {limit} is the limit", message)
 
 
-def _said(exception: BaseException, text: str) -> str:
+def _message_of(exception: BaseException, text: str) -> str:
     """The first line that tells something, without a request to file an issue elsewhere."""
     lines = (_PREFIX.sub("", line.strip()).partition(" Please file an issue")[0] for line in text.splitlines())
-    told = [line for line in lines if line and not line.endswith("Oom:")]
-    return told[0][:300] if told else type(exception).__name__
+    kept_lines = [line for line in lines if line and not line.endswith("Oom:")]
+    return kept_lines[0][:300] if kept_lines else type(exception).__name__

@@ -85,9 +85,9 @@ class Move:
         return self.array.nbytes
 
     def __str__(self) -> str:
-        place = " into VMEM" if self.array.space == 1 else ""
+        where = " into VMEM" if self.array.space == 1 else ""
         shape = ",".join(map(str, self.array.shape))
-        return f"{self.opcode} of {self.array.dtype}[{shape}]{place}, {self.nbytes} bytes, in {self.computation}"
+        return f"{self.opcode} of {self.array.dtype}[{shape}]{where}, {self.nbytes} bytes, in {self.computation}"
 
 
 @frozen
@@ -111,7 +111,7 @@ def instructions(text: str) -> tuple[Instruction, ...]:
     heads = [(m.start(), m[2], m[1] is not None) for m in _COMPUTATION.finditer(text)]
     starts = [*_INSTRUCTION.finditer(text)]
     ends = [m.start() for m in starts[1:]] + [len(text)]
-    found, at, computation, entry = [], 0, "", False
+    result, at, computation, entry = [], 0, "", False
     for match, end in zip(starts, ends, strict=True):
         while at < len(heads) and heads[at][0] < match.start():
             _, computation, entry = heads[at]
@@ -122,17 +122,17 @@ def instructions(text: str) -> tuple[Instruction, ...]:
             continue
         types, rest = body[: opcode.start()], body[opcode.end() - 1 :]
         source = _OP_NAME.search(rest)
-        found.append(Instruction(match[1], opcode[1], computation, "ROOT " in match[0], entry, _arrays(types),
+        result.append(Instruction(match[1], opcode[1], computation, "ROOT " in match[0], entry, _arrays(types),
                                  tuple(_OPERAND.findall(rest.partition(")")[0])), source[1] if source else "",
                                  body))  # fmt: skip
-    return tuple(found)
+    return tuple(result)
 
 
 def moves(text: str) -> tuple[Move, ...]:
     """Everything that is copied, transposed, converted or otherwise written anew as a whole, outside kernels."""
-    found = instructions(text)
-    buffers, moved = _Buffers(found), []
-    for each in found:
+    listed = instructions(text)
+    buffers, moved = _Buffers(listed), []
+    for each in listed:
         if each.opcode in MOVES and each.results:
             origin = buffers.origin(each.computation, each.operands[0]) if each.operands else None
             name, whole = (origin.source, origin.results[0]) if origin is not None else ("", None)
@@ -143,10 +143,10 @@ def moves(text: str) -> tuple[Move, ...]:
 class _Buffers:
     """Which operand of the program a value is, moved or not, updated or not."""
 
-    def __init__(self, found: tuple[Instruction, ...]) -> None:
-        self._defined = {(each.computation, each.name): each for each in found}
-        self._roots = {each.computation: each for each in found if each.root}
-        self._callers = {called: each for each in found for called in _CALLED.findall(each.text)}
+    def __init__(self, listed: tuple[Instruction, ...]) -> None:
+        self._defined = {(each.computation, each.name): each for each in listed}
+        self._roots = {each.computation: each for each in listed if each.root}
+        self._callers = {called: each for each in listed for called in _CALLED.findall(each.text)}
 
     def origin(self, computation: str, name: str, part: int | None = None) -> Instruction | None:
         """The parameter, or `None` where the numbers are others; `part` of a tuple."""
@@ -187,10 +187,10 @@ def copies_at_least(text: str, nbytes: int) -> list[Move]:
 
 def kernels(text: str) -> tuple[Kernel, ...]:
     """The calls of Mosaic kernels, in the order of the text."""
-    found = instructions(text)
-    defined = {(each.computation, each.name): each for each in found}
+    listed = instructions(text)
+    defined = {(each.computation, each.name): each for each in listed}
     calls = []
-    for each in found:
+    for each in listed:
         if each.opcode == "custom-call" and 'custom_call_target="tpu_custom_call"' in each.text:
             sources = (defined.get((each.computation, name)) for name in each.operands)
             operands = tuple(source.results[0] for source in sources if source is not None and source.results)
@@ -202,11 +202,11 @@ def kernels(text: str) -> tuple[Kernel, ...]:
 
 
 def _arrays(types: str) -> tuple[Array, ...]:
-    found = []
+    arrays = []
     for dtype, shape, layout in _ARRAY.findall(types):
         space = _SPACE.search(layout)
-        found.append(Array(dtype, tuple(int(n) for n in shape.split(",") if n), int(space[1]) if space else 0))
-    return tuple(found)
+        arrays.append(Array(dtype, tuple(int(n) for n in shape.split(",") if n), int(space[1]) if space else 0))
+    return tuple(arrays)
 
 
 def _bits(dtype: str) -> int:

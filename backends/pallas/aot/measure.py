@@ -12,7 +12,7 @@ from attrs import frozen
 
 from ....dsl.diagnostics import Diagnostic, Label, MksError
 from ....dsl.program import ir as p
-from ..emit.call import Flavour
+from ..emit.call import BuildMode
 from ..emit.scopes import place_of
 from ..emit.shard_map import arguments, jitted
 from ..emit.signature import operands, states
@@ -37,15 +37,15 @@ def compile_step(program: p.Program) -> Step:
 
     Raises MksError: as `measure` does; E506 where the compiler copies a weight, state or cache.
     """
-    made = measure(program)
-    if moved := copies(program, made.compiled.hlo):
+    compiled = measure(program)
+    if moved := copies(program, compiled.compiled.hlo):
         at = Label(program.schedule.span)
         raise MksError([
             Diagnostic("E506", f"the compiled step copies `{_name(move)}` each time it runs", at,
                        notes=(str(move), "this is a fault of mks, not of the definition"))
             for move in moved
         ])  # fmt: skip
-    return made
+    return compiled
 
 
 def measure(program: p.Program) -> Step:
@@ -55,17 +55,19 @@ def measure(program: p.Program) -> Step:
     and what it raised as the cause.
     """
     here, mesh = meshed(program.schedule)
-    flavour = Flavour(vmem=int(program.schedule.target.memory.vmem.value))
+    build_mode = BuildMode(vmem=int(program.schedule.target.memory.vmem.value))
     try:
         with _whole_tracebacks():
-            made = compile_ahead(jitted(program, flavour, mesh), arguments(program, mesh), here, program.schedule.axes)
+            compiled = compile_ahead(
+                jitted(program, build_mode, mesh), arguments(program, mesh), here, program.schedule.axes
+            )
     except MksError:
         raise
     except Exception as e:  # whatever the compiler raises, it is about this step
-        found = place_of(e, program)
-        raise MksError([diagnose(explain_failure(e), found.span, found.part)]) from e
-    vmem = max(kernel.vmem for kernel in hlo.kernels(made.hlo))
-    return Step(program, here, made, vmem, made.memory.total)
+        place = place_of(e, program)
+        raise MksError([diagnose(explain_failure(e), place.span, place.part)]) from e
+    vmem = max(kernel.vmem for kernel in hlo.kernels(compiled.hlo))
+    return Step(program, here, compiled, vmem, compiled.memory.total)
 
 
 @contextmanager
@@ -88,5 +90,5 @@ def copies(program: p.Program, text: str) -> tuple[hlo.Move, ...]:
 
 def _name(move: hlo.Move) -> str:
     """The operand as a Program names it: the last key of JAX's name for an argument, `values[3]['mla.keys']`."""
-    found = re.search(r"\[\\?'(.*?)\\?'\]$", move.operand)
-    return found[1] if found else ""
+    match = re.search(r"\[\\?'(.*?)\\?'\]$", move.operand)
+    return match[1] if match else ""

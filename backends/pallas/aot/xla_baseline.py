@@ -37,7 +37,7 @@ def compile_ordinary(program: p.Program, unrolled: bool) -> Compiled:
     """A step of as many rows over as many positions, for the same devices; states are donated. Nothing is allocated."""
     schedule, instance = program.schedule, program.instance
     here, mesh = meshed(schedule)
-    places, shapes = layout(instance)
+    slices, shapes = layout(instance)
     room = plan(instance, program.rows, schedule.context, 1)
     model = instance.model
     weights = {
@@ -49,7 +49,7 @@ def compile_ordinary(program: p.Program, unrolled: bool) -> Compiled:
 
     def step(arrays: Arrays, held: Arrays, tokens: jax.Array, positions: jax.Array) -> tuple[Arrays, jax.Array]:
         lengths = jnp.ones_like(positions)
-        at = steps.decode_pass(instance, Weights(arrays, places), room, tokens[:, None], positions, lengths, 0)
+        at = steps.decode_pass(instance, Weights(arrays, slices), room, tokens[:, None], positions, lengths, 0)
         with matrix_products():
             names, after = steps.run(at, model.decode, held, unrolled=unrolled)
         return after, jnp.argmax(names["logits"][:, 0], axis=-1)
@@ -60,13 +60,13 @@ def compile_ordinary(program: p.Program, unrolled: bool) -> Compiled:
 
 
 def _states(program: p.Program, room: Room, mesh: Mesh) -> dict[str, jax.ShapeDtypeStruct]:
-    found = {}
+    result = {}
     for state, stores in room.stores.items():
         cuts = of_state(program.shares, program.instance.model.states[state]).cuts
         for store in stores:
             cut = cuts if store.axis is None else (*cuts[: store.axis], None, *cuts[store.axis :])
-            found[store.key] = _shaped(store.shape, DTYPES[store.dtype], mesh, cut)
-    return found
+            result[store.key] = _shaped(store.shape, DTYPES[store.dtype], mesh, cut)
+    return result
 
 
 def _shaped(shape: Sequence[int], dtype: Any, mesh: Mesh, cuts: Sequence[Cut | None]) -> jax.ShapeDtypeStruct:
@@ -82,9 +82,9 @@ def _shaped(shape: Sequence[int], dtype: Any, mesh: Mesh, cuts: Sequence[Cut | N
 def times(program: p.Program, way: str) -> dict[str, float]:
     """Seconds of wall time to lower and to compile it in one of `WAYS`, and of all cores for both."""
     begun = time.process_time()
-    made = compile_step(program).compiled if way == "kernels" else compile_ordinary(program, way == "unrolled")
+    compiled = compile_step(program).compiled if way == "kernels" else compile_ordinary(program, way == "unrolled")
     spent = time.process_time() - begun
-    return {"lower_s": round(made.lower_s, 3), "compile_s": round(made.compile_s, 3), "cpu_s": round(spent, 3)}
+    return {"lower_s": round(compiled.lower_s, 3), "compile_s": round(compiled.compile_s, 3), "cpu_s": round(spent, 3)}
 
 
 if __name__ == "__main__":

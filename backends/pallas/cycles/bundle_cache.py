@@ -21,22 +21,22 @@ from .bundles import Bundles, Row
 
 def versions() -> dict[str, str]:
     """What a compiled program depends on, besides what it is made of."""
-    found = {}
+    result = {}
     for name in ("jax", "jaxlib", "libtpu"):
         try:
-            found[name] = version(name)
+            result[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "absent"
-    return found
+            result[name] = "absent"
+    return result
 
 
-def keep(program: p.Program, found: Bundles) -> None:
+def keep(program: p.Program, bundles: Bundles) -> None:
     """Keep what was counted; where nothing can be written, it is not."""
     path = _path(program)
     part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(_sealed(json.dumps(asdict(found))), "utf-8")
+        part.write_text(_sealed(json.dumps(asdict(bundles))), "utf-8")
         part.replace(path)
     except OSError:
         return
@@ -49,9 +49,9 @@ def kept(program: p.Program) -> Bundles | None:
         _, _, counts = text.partition("\n")
         if text != _sealed(counts):
             return None
-        said = json.loads(counts)
-        rows = tuple(Row(**row) for row in said["rows"])
-        return Bundles(said["total"], said["static"], rows, said["exact"])
+        record = json.loads(counts)
+        rows = tuple(Row(**row) for row in record["rows"])
+        return Bundles(record["total"], record["static"], rows, record["exact"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -62,8 +62,8 @@ def _sealed(counts: str) -> str:
 
 
 def _path(program: p.Program) -> Path:
-    said = json.dumps([digest(program), emitters(), versions()])
-    return cache_folder() / "bundles" / f"{sha256(said.encode()).hexdigest()}.json"
+    identity = json.dumps([digest(program), emitters(), versions()])
+    return cache_folder() / "bundles" / f"{sha256(identity.encode()).hexdigest()}.json"
 
 
 # What makes a kernel of a Program: folders of ours, and entry points of other packages.
@@ -74,13 +74,13 @@ _GROUPS = (registry.REFERENCE, registry.PALLAS, kinds.GROUP, kinds.KERNELS)
 @cache
 def emitters() -> str:
     """A hash of the modules that make a kernel of a Program."""
-    found, root = sha256(), Path(__file__).parents[3]
+    hashed, root = sha256(), Path(__file__).parents[3]
     for path in sorted(path for folder in MAKERS for path in (root / folder).rglob("*.py")):
-        found.update(str(path.relative_to(root)).encode() + path.read_bytes())
+        hashed.update(str(path.relative_to(root)).encode() + path.read_bytes())
     points = (point for group in _GROUPS for point in entry_points(group=group))
     for point in sorted(points, key=lambda point: (point.group, point.name)):
-        found.update(f"{point.group} {point.name} {point.value}".encode() + _source(point.module))
-    return found.hexdigest()
+        hashed.update(f"{point.group} {point.name} {point.value}".encode() + _source(point.module))
+    return hashed.hexdigest()
 
 
 def _source(module: str) -> bytes:

@@ -58,10 +58,10 @@ class Bundles:
     @property
     def by_region(self) -> dict[str, int]:
         """Executed bundles by name."""
-        found: dict[str, float] = {}
+        totals: dict[str, float] = {}
         for row in self.rows:
-            found[row.name] = found.get(row.name, 0) + row.total
-        return {name: round(total) for name, total in found.items()}
+            totals[row.name] = totals.get(row.name, 0) + row.total
+        return {name: round(total) for name, total in totals.items()}
 
 
 class UncountableError(ValueError):
@@ -86,9 +86,9 @@ def dump(command: Sequence[str], folder: Path, timeout: float) -> None:
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT))  # fmt: skip
     try:
         for process in running:
-            said, _ = process.communicate(timeout=timeout)
+            stdout, _ = process.communicate(timeout=timeout)
             if process.returncode:
-                raise subprocess.CalledProcessError(process.returncode, command, said)
+                raise subprocess.CalledProcessError(process.returncode, command, stdout)
     finally:
         for process in running:
             process.kill()
@@ -137,8 +137,8 @@ def _check(schedule: Region, hints: Mapping[str, float]) -> None:
 
 def _shared(schedule: Region, hints: Mapping[str, float], small: Mapping[str, float]) -> dict[str, float]:
     """Of what may be regions, those that are, and how often each of them runs."""
-    found = Counter(_begins(region) for region in schedule.all if not hints.keys() & set(region.scopes))
-    return {name: times / found[name] for name, times in small.items() if found[name]}
+    counts = Counter(_begins(region) for region in schedule.all if not hints.keys() & set(region.scopes))
+    return {name: times / counts[name] for name, times in small.items() if counts[name]}
 
 
 def _begins(region: Region) -> str:
@@ -173,14 +173,14 @@ def _name(plain: Region, marked: Region) -> Region:
 
 def _schedule(folder: Path, kernel: str) -> str:
     """The text of a kernel's last schedule: the compiler may have tried more than one."""
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for path in sorted(folder.glob("*-final_bundles.txt")):
         if "schedule-analysis" not in path.name:
             text = path.read_text("utf-8")
             name, opcode = entry(text)
             if opcode == "custom-call" and name.startswith(kernel):
-                found[name] = text
-    if len(found) != 1:
-        names = ", ".join(sorted(found)) or "none"
+                by_name[name] = text
+    if len(by_name) != 1:
+        names = ", ".join(sorted(by_name)) or "none"
         raise UncountableError(f"one kernel was expected in {folder.name}, and there are: {names}")
-    return next(iter(found.values()))
+    return next(iter(by_name.values()))

@@ -31,15 +31,15 @@ def count_step(program: p.Program, timeout: float = _TIMEOUT) -> Bundles | Diagn
         try:
             dump([sys.executable, "-m", __name__, str(given)], folder, timeout)
             kernel = f"{program.schedule.model.name}_{program.schedule.name}"
-            found = count(folder, trips(program), kernel, small(program))
+            bundles = count(folder, trips(program), kernel, small(program))
         except UncountableError as e:
             return _uncounted(program, str(e))
         except subprocess.CalledProcessError as e:
             return _uncounted(program, str(e.output).strip().rpartition("\n")[2])
         except subprocess.TimeoutExpired:
             return _uncounted(program, f"no schedule after {timeout:g} s")
-    keep(program, found)
-    return found
+    keep(program, bundles)
+    return bundles
 
 
 def _uncounted(program: p.Program, why: str) -> Diagnostic:

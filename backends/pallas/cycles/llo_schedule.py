@@ -65,8 +65,8 @@ class _Span:
 
 def entry(text: str) -> tuple[str, str]:
     """The name and the opcode of the HLO instruction that a schedule is of; empty if there is none."""
-    found = _ENTRY.search(text)
-    return (found[1], found[2].rpartition(" ")[2]) if found else ("", "")
+    match = _ENTRY.search(text)
+    return (match[1], match[2].rpartition(" ")[2]) if match else ("", "")
 
 
 def regions(text: str) -> Region:

@@ -55,19 +55,21 @@ def verify(program: p.Program, operand: Operand, machine: Machine, weights: Weig
     limits = limits_of(program)
     for number, (tokens, positions) in enumerate(steps):
         before = [tracer.held(row) for row in range(program.rows)]
-        found = tracer.step(tokens, positions)
+        traced_step = tracer.step(tokens, positions)
         after = [tracer.held(row) for row in range(program.rows)]
         if program.consecutive:
             before, after = _one_by_one(before[0], after, positions, tracer.rows.room)
         for row, (token, position) in enumerate(zip(tokens, positions, strict=True)):
             at, sequence = _At(number, row, token, position), 0 if program.consecutive else row
             with jax.default_device(cpu):
-                own, alone[sequence], logits = reference.compare(at, found, before[row], after[row], alone[sequence])
+                own, alone[sequence], logits = reference.compare(
+                    at, traced_step, before[row], after[row], alone[sequence]
+                )
             comparisons += own
-            best, chosen = int(logits.argmax()), int(found.chosen[row])
+            best, next_id = int(logits.argmax()), int(traced_step.chosen[row])
             within = limits.largest * np.abs(logits[np.isfinite(logits)]).max()
-            tie = 0 <= chosen < len(logits) and logits[best] - logits[chosen] <= within
-            choices.append(Choice(number, row, token, position, chosen, best, bool(tie)))
+            tie = 0 <= next_id < len(logits) and logits[best] - logits[next_id] <= within
+            choices.append(Choice(number, row, token, position, next_id, best, bool(tie)))
     return Verified(limits, tuple(comparisons), tuple(choices))
 
 
@@ -108,7 +110,7 @@ class _Reference:
     parts: Parts
     cpu: Any
 
-    def compare(self, at: _At, found: Traced, before: dict[str, Array], after: dict[str, Array],
+    def compare(self, at: _At, traced_step: Traced, before: dict[str, Array], after: dict[str, Array],
                 alone: dict[str, Array]) -> tuple[list[Comparison], dict[str, Array], Array]:  # fmt: skip
         """A row's step: what differs, the states of the reference by itself after it, and its logits `[vocab]`.
 
@@ -122,7 +124,7 @@ class _Reference:
             compared.append(Comparison(part, value, layer, at.step, at.row, own, carried))
 
         forced, by_itself = (self.parts.begin(*given, put(states)) for states in (before, alone))
-        kernel = self._given(found, STEP, 0, at.row, forced)
+        kernel = self._given(traced_step, STEP, 0, at.row, forced)
         for name, value in kernel.names.items():
             note(STEP, name, None, errors(value, forced.names[name]), errors(value, by_itself.names[name]))
         written: dict[str, set[int]] = {name: set() for name in forced.buffers}
@@ -133,48 +135,54 @@ class _Reference:
                 index = runs[part] = runs.get(part, -1) + 1
                 forced, own = self.parts.part(part, layer, *given, evolve(kernel, states=forced.states))
                 by_itself, _ = self.parts.part(part, layer, *given, by_itself)
-                kernel = self._given(found, part, index, at.row, forced)
+                kernel = self._given(traced_step, part, index, at.row, forced)
                 for name, value in kernel.names.items():
                     note(part, name, layer, errors(value, forced.names[name]), errors(value, by_itself.names[name]))
-                for name, value in self._own(found, part, index, at.row):
+                for name, value in self._own(traced_step, part, index, at.row):
                     if name in own:
                         note(part, name, layer, errors(value, own[name]))
                 self._writes(part, layer, written)
                 kernel = evolve(kernel, buffers={n: _only(b, written[n]) for n, b in kernel.buffers.items()})
                 for name, buffer in kernel.buffers.items():
                     note(part, name, layer, errors(buffer, _only(np.asarray(forced.buffers[name]), written[name])))
-                agree = self._cores_agree(found, part, index, at.row)
+                agree = self._cores_agree(traced_step, part, index, at.row)
                 if agreed and not agree:
                     note(part, "all cores alike", layer, Errors(cosine=float("nan")))
                 agreed = agree
-        for place, state, i, error in self._states(at, after, forced.states):
-            note(place, state, i, error)
+        for scope, state, i, error in self._states(at, after, forced.states):
+            note(scope, state, i, error)
         logits, alone_logits = (np.asarray(self.parts.end(*given, values)["logits"], np.float32)[0, 0]
                                 for values in (evolve(kernel, states=forced.states), by_itself))  # fmt: skip
-        note(STEP, "logits", None, errors(found.logits[at.row], logits), errors(found.logits[at.row], alone_logits))
+        note(
+            STEP,
+            "logits",
+            None,
+            errors(traced_step.logits[at.row], logits),
+            errors(traced_step.logits[at.row], alone_logits),
+        )
         return compared, {name: np.asarray(a) for name, a in by_itself.states.items()}, alone_logits
 
-    def _given(self, found: Traced, place: str, index: int, row: int, like: Values) -> Values:
+    def _given(self, traced_step: Traced, scope: str, index: int, row: int, like: Values) -> Values:
         """The kernel's carried values and buffers after a part's run, as the reference has them."""
 
         def trace(name: str) -> Array:
-            array = found.traces[p.TraceRef(place, name).label][0]
-            return array if place == STEP else array[index]
+            array = traced_step.traces[p.TraceRef(scope, name).label][0]
+            return array if scope == STEP else array[index]
 
         names = {name: trace(name)[row].reshape(value.shape) for name, value in like.names.items()}
-        if place == STEP:
+        if scope == STEP:
             return Values(names, like.states, like.buffers)
         # [elements, rows, n] to [1, 1, elements, n]
         buffers = {name: trace(name)[:, row].reshape(value.shape) for name, value in like.buffers.items()}
         return Values(names, like.states, buffers)
 
-    def _own(self, found: Traced, part: str, index: int, row: int) -> Iterator[tuple[str, Array]]:
+    def _own(self, traced_step: Traced, part: str, index: int, row: int) -> Iterator[tuple[str, Array]]:
         """A part's named values, joined from all cores."""
         shares = self.program.shares
         for statement in self.program.instance.model.parts[part].body:
             for name, type_ in zip(statement.names, statement.types, strict=True) if isinstance(
                     statement, m.Assign) else ():  # fmt: skip
-                array = found.traces.get(p.TraceRef(part, name).label)
+                array = traced_step.traces.get(p.TraceRef(part, name).label)
                 if array is None or name in self.parts.carried:
                     continue
                 mine = array[:, index, row]
@@ -198,9 +206,9 @@ class _Reference:
             if statement.guard is None or instance.value(statement.guard, layer):
                 written[statement.state].add(int(instance.number(statement.index, layer)))
 
-    def _cores_agree(self, found: Traced, part: str, index: int, row: int) -> bool:
+    def _cores_agree(self, traced_step: Traced, part: str, index: int, row: int) -> bool:
         """Whether all cores carry on with the same bits."""
-        arrays = (found.traces[p.TraceRef(part, name).label][:, index, row] for name in self.parts.carried)
+        arrays = (traced_step.traces[p.TraceRef(part, name).label][:, index, row] for name in self.parts.carried)
         return all(np.array_equal(array, np.broadcast_to(array[:1], array.shape)) for array in arrays)
 
     def _states(self, at: _At, after: dict[str, Array], wanted: Any) -> Iterator[tuple[str, str, int | None, Errors]]:
@@ -216,8 +224,8 @@ class _Reference:
                         continue
                     entry, new = (np.take(a, at.position, axis=store.axis) for a in (mine, other))
                     yield part, f"{state} entry", layer, errors(entry, new)
-                    rest, kept = (np.delete(a, at.position, axis=store.axis) for a in (mine, other))
-                    if not np.array_equal(rest, kept):
+                    rest, last = (np.delete(a, at.position, axis=store.axis) for a in (mine, other))
+                    if not np.array_equal(rest, last):
                         yield part, f"{state} untouched", layer, Errors(cosine=float("nan"))
 
 

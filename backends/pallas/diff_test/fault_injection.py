@@ -15,8 +15,8 @@ _SIGNS = {"mxfp4": 0x88888888, "fp8": 0x80808080, "bf16": 0x80008000, "f32": 0x8
 
 def names(program: p.Program) -> tuple[str, ...]:
     """What can be corrupted: parts and the step that multiply, and their weights."""
-    found = [name for product in program.products.values() for name in (product.place, *product.weights)]
-    return tuple(dict.fromkeys([*found, *(w for b in program.banks.values() for group in b.products for w in group)]))
+    result = [name for product in program.products.values() for name in (product.place, *product.weights)]
+    return tuple(dict.fromkeys([*result, *(w for b in program.banks.values() for group in b.products for w in group)]))
 
 
 def corrupted(program: p.Program, operand: Operand, name: str) -> Operand:

@@ -77,10 +77,10 @@ class Verified:
 
     def by_part(self) -> dict[str, list[Comparison]]:
         """In the order in which parts run."""
-        found: dict[str, list[Comparison]] = {}
+        by_part: dict[str, list[Comparison]] = {}
         for each in self.comparisons:
-            found.setdefault(each.part, []).append(each)
-        return found
+            by_part.setdefault(each.part, []).append(each)
+        return by_part
 
     def worst(self, part: str) -> Comparison:
         """The comparison of a part that is nearest to its limits, or farthest beyond."""

@@ -45,8 +45,8 @@ class Tracer:
 
         def on_core(tokens: jax.Array, positions: jax.Array, weights: Arrays, held: Arrays) -> Any:
             mine, own = ({name: a[0] for name, a in arrays.items()} for arrays in (weights, held))
-            chosen, logits, after, traces = traced(program, machine.flavour, tokens, positions, mine, own)
-            return jax.tree.map(lambda a: a[None], (chosen, logits, after, traces))
+            next_ids, logits, after, traces = traced(program, machine.build_mode, tokens, positions, mine, own)
+            return jax.tree.map(lambda a: a[None], (next_ids, logits, after, traces))
 
         mapped = jax.shard_map(on_core, mesh=mesh, in_specs=(P(), P(), cut, cut), out_specs=cut, check_vma=False)
         given = jax.tree.map(lambda array: array.sharding, arguments(program, mesh)[:3])
@@ -64,8 +64,8 @@ class Tracer:
     def step(self, tokens: Sequence[int], positions: Sequence[int]) -> Traced:
         """One token of each row."""
         given = (np.asarray(tokens, np.int32), np.asarray(positions, np.int32))
-        chosen, logits, self._held, traces = self._step(*given, self._weights, self._held)
+        next_ids, logits, self._held, traces = self._step(*given, self._weights, self._held)
         types = self.program.phase.step.types
         share = self.program.shares.length(types["logits"].shape[0])
         whole = of_value(self.program.shares, types["logits"].shape).joined(logits[:, :, :share])
-        return Traced(np.asarray(chosen)[0], np.asarray(whole), {name: np.asarray(a) for name, a in traces.items()})
+        return Traced(np.asarray(next_ids)[0], np.asarray(whole), {name: np.asarray(a) for name, a in traces.items()})

@@ -61,14 +61,14 @@ def scalar_tables(program: p.Program) -> dict[StepInput, np.ndarray]:
 
 
 @frozen
-class Flavour:
+class BuildMode:
     """How a kernel is built: interpreted with these parameters, or compiled for `vmem` bytes."""
 
     interpret: Any = False
     vmem: int | None = None
 
 
-def step(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: jax.Array, weights: Arrays,
+def step(program: p.Program, build_mode: BuildMode, tokens: jax.Array, positions: jax.Array, weights: Arrays,
          held: Arrays, kept: jax.Array | int = 0) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:  # fmt: skip
     """One core's part of a decode step: ids int32 `[rows]`, its logits f32 `[rows, share]`, states and caches after it.
 
@@ -76,20 +76,20 @@ def step(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: jax
     logits are undefined. Consecutive tokens begin from the states that were kept after token `kept` of the pass before.
     All cores of the mesh call it at once, under `shard_map` if there are several.
     """
-    return traced(program, flavour, tokens, positions, weights, held, kept)[:3]
+    return traced(program, build_mode, tokens, positions, weights, held, kept)[:3]
 
 
-def traced(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: jax.Array, weights: Arrays,
+def traced(program: p.Program, build_mode: BuildMode, tokens: jax.Array, positions: jax.Array, weights: Arrays,
            held: Arrays, kept: jax.Array | int = 0) -> (
                tuple[jax.Array, jax.Array, dict[str, jax.Array], dict[str, jax.Array]]):  # fmt: skip
     """The same, and last what a traced Program gives of each part's runs."""
-    outputs = _kernel(program, flavour, tokens, positions, weights, held, kept)
-    chosen, logits = outputs[ChosenRef()][:, 0], outputs[OutputRef(p.LogitsRef())]
+    outputs = _kernel(program, build_mode, tokens, positions, weights, held, kept)
+    next_ids, logits = outputs[ChosenRef()][:, 0], outputs[OutputRef(p.LogitsRef())]
     traces = {a.name.label: outputs[OutputRef(a.name)] for a in program.outputs.values() if a.kind == "trace"}
-    return chosen, logits, commit(program, flavour, positions, outputs, held), traces
+    return next_ids, logits, commit(program, build_mode, positions, outputs, held), traces
 
 
-def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: jax.Array, weights: Arrays,
+def _kernel(program: p.Program, build_mode: BuildMode, tokens: jax.Array, positions: jax.Array, weights: Arrays,
             held: Arrays, kept: jax.Array | int) -> Outputs:  # fmt: skip
     """The call itself: reads the states and caches, and gives what they become beside the ids and logits."""
     read = position_blocks.before(positions[:1] if program.consecutive else positions, program)
@@ -107,7 +107,7 @@ def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: 
     columns = {StepInput.TOKENS: tokens[:, None], StepInput.POSITIONS: positions[:, None]}
     made = signature(program)
     given_arrays = [(weights if ref.array in made.operands else held)[ref.array.label] for ref in made.inputs]
-    if not flavour.interpret:
+    if not build_mode.interpret:
         given_arrays = [pltpu.with_memory_space_constraint(a, pltpu.HBM) for a in given_arrays]
     axes = program.schedule.axes
     cores = Cores(tuple(axes.items()), tuple(axes))
@@ -131,17 +131,17 @@ def _kernel(program: p.Program, flavour: Flavour, tokens: jax.Array, positions: 
         out_specs=[pl.BlockSpec(memory_space=pltpu.VMEM), *space(pltpu.HBM, program.outputs)],
         scratch_shapes=flat,
         compiler_params=pltpu.CompilerParams(
-            vmem_limit_bytes=flavour.vmem, disable_bounds_checks=True, has_side_effects=bool(program.exchanges),
+            vmem_limit_bytes=build_mode.vmem, disable_bounds_checks=True, has_side_effects=bool(program.exchanges),
             collective_id=collective_id(cores, _STEP_KERNEL) if program.exchanges else None,
         ),
-        interpret=flavour.interpret,
+        interpret=build_mode.interpret,
         name=f"{program.schedule.model.name}_{program.schedule.name}_rows{program.rows}",
     )(*scalars.values(), *columns.values(), *given_arrays)  # fmt: skip
     return dict(zip(made.outputs, found, strict=True))
 
 
 def commit(
-    program: p.Program, flavour: Flavour, positions: jax.Array, new: Outputs, held: Arrays
+    program: p.Program, build_mode: BuildMode, positions: jax.Array, new: Outputs, held: Arrays
 ) -> dict[str, jax.Array]:
     """States and caches after the step, in place.
 
@@ -151,19 +151,19 @@ def commit(
     after, made = dict(held), signature(program).states
     kept = [name for name in made if program.arrays[name].kind == "state"]
     if kept:
-        after |= _moved(kept, flavour, positions, new, held)
+        after |= _moved(kept, build_mode, positions, new, held)
     caches = [name for name in made if isinstance(name, p.CacheRef)]
     after |= {name.label: _written(held[name.label], new[OutputRef(p.EntryRef(name))], positions, program)
               for name in caches}  # fmt: skip
-    return {name: lying(a, flavour) for name, a in after.items()}
+    return {name: lying(a, build_mode) for name, a in after.items()}
 
 
-def lying(array: jax.Array, flavour: Flavour) -> jax.Array:
+def lying(array: jax.Array, build_mode: BuildMode) -> jax.Array:
     """A state or cache as kernels take it, the last axis innermost.
 
     Left to itself XLA would take another order of axes where layers and rows are few, and copy twice.
     """
-    if flavour.interpret:
+    if build_mode.interpret:
         return array
     return with_layout_constraint(array, Layout(major_to_minor=tuple(range(array.ndim))))
 
@@ -179,7 +179,7 @@ def _written(cache: jax.Array, entries: jax.Array, positions: jax.Array, program
     return cache
 
 
-def _moved(states: list[p.ArrayRef], flavour: Flavour, positions: jax.Array, new: Outputs, held: Arrays) -> (
+def _moved(states: list[p.ArrayRef], build_mode: BuildMode, positions: jax.Array, new: Outputs, held: Arrays) -> (
         dict[str, jax.Array]):  # fmt: skip
     """States of live rows take the place of the old ones."""
     count, names = len(states), [state.label for state in states]
@@ -200,7 +200,7 @@ def _moved(states: list[p.ArrayRef], flavour: Flavour, positions: jax.Array, new
         each(lambda copy: copy.wait())
 
     values = [new[OutputRef(state)] for state in states] + [held[name] for name in names]
-    if not flavour.interpret:
+    if not build_mode.interpret:
         values = [pltpu.with_memory_space_constraint(value, pltpu.HBM) for value in values]
     space = pl.BlockSpec(memory_space=pltpu.HBM)
     found = pl.pallas_call(
@@ -210,7 +210,7 @@ def _moved(states: list[p.ArrayRef], flavour: Flavour, positions: jax.Array, new
         out_specs=[space] * count,
         scratch_shapes=[pltpu.SemaphoreType.DMA((count,))],
         input_output_aliases={count + 1 + i: i for i in range(count)},
-        interpret=flavour.interpret,
+        interpret=build_mode.interpret,
         name="commit",
     )(positions, *values)
     return dict(zip(names, found, strict=True))

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from ....dsl.program import ir as p
 from ..layout.resharding import of_value
-from .call import Arrays, Flavour, lying, step
+from .call import Arrays, BuildMode, lying, step
 from .signature import labelled, operands, signature, states
 
 # What a core reads, in the shapes of `Signature.operands`; several threads ask at a time.
@@ -86,16 +86,16 @@ def empty(program: p.Program, mesh: Mesh) -> dict[str, jax.Array]:
     return zeros()
 
 
-def jitted(program: p.Program, flavour: Flavour, mesh: Mesh) -> Any:
+def jitted(program: p.Program, build_mode: BuildMode, mesh: Mesh) -> Any:
     """`build` under `jax.jit`: states and caches are donated, and lie as the kernel reads them."""
     held = layouts(program, mesh)
     shardings = [jax.tree.map(lambda array: array.sharding, each) for each in arguments(program, mesh)]
-    step = build(program, flavour, mesh)
+    step = build(program, build_mode, mesh)
     return jax.jit(lambda *values: step(*values), donate_argnums=3, in_shardings=(*shardings[:3], held, *shardings[4:]),
                    out_shardings=(None, None, held))  # fmt: skip
 
 
-def build(program: p.Program, flavour: Flavour, mesh: Mesh) -> Step:
+def build(program: p.Program, build_mode: BuildMode, mesh: Mesh) -> Step:
     """The step as a function of whole arrays: ids int32 `[rows]`, logits f32 `[rows, vocab]`, states after it."""
     cut = P(tuple(program.schedule.axes))
     types = program.phase.step.types
@@ -105,8 +105,8 @@ def build(program: p.Program, flavour: Flavour, mesh: Mesh) -> Step:
     def on_core(tokens: jax.Array, positions: jax.Array, weights: Arrays, held: Arrays, kept: jax.Array) -> (
             tuple[jax.Array, jax.Array, dict[str, jax.Array]]):  # fmt: skip
         mine, own = ({name: a[0] for name, a in arrays.items()} for arrays in (weights, held))
-        chosen, logits, after = step(program, flavour, tokens, positions, mine, own, kept)
-        return chosen, logits[None, :, :share], {name: lying(a[None], flavour) for name, a in after.items()}
+        next_ids, logits, after = step(program, build_mode, tokens, positions, mine, own, kept)
+        return next_ids, logits[None, :, :share], {name: lying(a[None], build_mode) for name, a in after.items()}
 
     mapped = jax.shard_map(
         on_core, mesh=mesh, in_specs=(P(), P(), cut, cut, P()), out_specs=(P(), cut, cut), check_vma=False
@@ -114,9 +114,9 @@ def build(program: p.Program, flavour: Flavour, mesh: Mesh) -> Step:
 
     def run(tokens: jax.Array, positions: jax.Array, weights: Arrays, held: Arrays, kept: jax.Array | int = 0) -> (
             tuple[jax.Array, jax.Array, dict[str, jax.Array]]):  # fmt: skip
-        chosen, logits, after = mapped(tokens, positions, weights, held, jnp.asarray(kept, jnp.int32))
+        next_ids, logits, after = mapped(tokens, positions, weights, held, jnp.asarray(kept, jnp.int32))
         if share == vocab:
-            return chosen, logits[0], after
-        return chosen, sharing.joined(logits), after
+            return next_ids, logits[0], after
+        return next_ids, sharing.joined(logits), after
 
     return run

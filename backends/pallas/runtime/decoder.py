@@ -16,9 +16,9 @@ from ....dsl.decoder import PendingStep, Saved
 from ....dsl.model.instance import Instance
 from ....dsl.program.lower.lower import lower
 from ....dsl.schedule.ir import Schedule
-from ...reference.keeping import Keeper, KeptRow
 from ...reference.pending import compile_fetch, fetch
-from ...reference.sequences import Sequences, kept_row, lost, vocabulary
+from ...reference.saved_rows import RowStore, SavedRow
+from ...reference.sequences import Sequences, lost, saved_row, vocabulary
 from ..emit.shard_map import Operand, Step, build, empty, jitted, layouts, placed
 from . import row_state as layout
 from .device import Machine
@@ -53,14 +53,14 @@ class PallasDecoder:
         self._mesh, self._interpreted = machine.mesh, machine.interpreted
         self._weights = placed(self.program, self._mesh, operand)
         self._as_read, whole = layouts(self.program, self._mesh), NamedSharding(self._mesh, P())
-        self._decode: Any = jitted(self.program, machine.flavour, self._mesh) if step is None else step
-        built = build(self.program, machine.flavour, self._mesh)
+        self._decode: Any = jitted(self.program, machine.build_mode, self._mesh) if step is None else step
+        built = build(self.program, machine.build_mode, self._mesh)
         self._several = jax.jit(
             partial(several, built, self.context), static_argnums=0, donate_argnums=6,
             out_shardings=(whole, self._as_read),
         )  # fmt: skip
         self._layout = layout.rows(self.program, self.chunk)
-        self._keeper = Keeper(self._layout.room, self.context)
+        self._row_store = RowStore(self._layout.room, self.context)
         self._prefill = jax.jit(
             partial(prefill, self.program, self._layout), static_argnums=0, donate_argnums=2,
             out_shardings=(self._as_read, whole),
@@ -77,7 +77,7 @@ class PallasDecoder:
     @property
     def cuts(self) -> bool:
         """Whether less of a row can be restored than was saved."""
-        return self._keeper.cuts
+        return self._row_store.cuts
 
     def compile(self) -> None:
         """Run all that `step`, `prefill` with `last_only`, `save` and `restore` can need once, on empty rows."""
@@ -86,7 +86,7 @@ class PallasDecoder:
         self.step([[]] * self.rows, [0] * self.rows).wait()
         compile_fetch(jnp.zeros((self.rows, 1, self.vocab), jnp.float32))
         if len(self.spans) == 1:
-            self._keeper.compile(self._read(self._held, np.int32(0)))
+            self._row_store.compile(self._read(self._held, np.int32(0)))
             self._held = self._write(self._held, np.int32(0), self._layout.room.empty(), self._weights)
         self._empty()
 
@@ -141,14 +141,14 @@ class PallasDecoder:
                 self._sequences.stepped(row, positions[row], int(taken))
         return found
 
-    def save(self, row: int) -> KeptRow | None:
+    def save(self, row: int) -> SavedRow | None:
         """What `row` holds after prefills with `last_only`, if all of their passes ran the same program."""
         length = self._sequences.length(row)
-        return None if length is None else self._keeper.take(self._read(self._held, np.int32(row)), 0, length)
+        return None if length is None else self._row_store.take(self._read(self._held, np.int32(row)), 0, length)
 
     def restore(self, row: int, saved: Saved, length: int) -> None:
         """Make `row` hold the first `length` tokens of what was saved, all of them unless `cuts`."""
-        states = self._keeper.put(self._layout.room.empty(), 0, kept_row(saved, length, self.cuts))
+        states = self._row_store.put(self._layout.room.empty(), 0, saved_row(saved, length, self.cuts))
         self._held = self._write(self._held, np.int32(row), states, self._weights)
         self._sequences.restored(row, length)
 

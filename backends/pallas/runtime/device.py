@@ -11,7 +11,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import Mesh
 
 from ....dsl.schedule.ir import Schedule
-from ..emit.call import Flavour
+from ..emit.call import BuildMode
 
 
 class TooFewDevices(Exception):
@@ -23,12 +23,12 @@ class Machine:
     """Devices in a schedule's mesh, and how kernels are built for them."""
 
     mesh: Mesh
-    flavour: Flavour
+    build_mode: BuildMode
 
     @property
     def interpreted(self) -> bool:
         """Whether kernels are interpreted, which is for checking them."""
-        return bool(self.flavour.interpret)
+        return bool(self.build_mode.interpret)
 
 
 def attached() -> tuple[jax.Device, ...]:
@@ -48,5 +48,5 @@ def machine(schedule: Schedule) -> Machine:
         raise TooFewDevices(f"schedule `{schedule.name}` is for {cores} cores, and this host has {here}{ask}")
     mesh = Mesh(np.array(devices[:cores], dtype=object).reshape(tuple(axes.values())), tuple(axes))
     if native:
-        return Machine(mesh, Flavour(vmem=int(schedule.target.memory.vmem.value)))
-    return Machine(mesh, Flavour(interpret=pltpu.InterpretParams()))
+        return Machine(mesh, BuildMode(vmem=int(schedule.target.memory.vmem.value)))
+    return Machine(mesh, BuildMode(interpret=pltpu.InterpretParams()))

@@ -26,7 +26,7 @@ def load_step(path: Path, program: p.Program, mesh: Mesh, loader: Loader = compi
     try:
         saved = compiler.read(path)
     except Exception as e:  # whatever a pickle that is none raises
-        raise _error("E507", f"`{path}` is no executable", (_said(e),)) from e
+        raise _error("E507", f"`{path}` is no executable", (_shown(e),)) from e
     wanted = compiler.shapes((arguments(program, mesh), {}))
     if saved.shapes != wanted:
         name = next(name for name in {**wanted, **saved.shapes} if wanted.get(name) != saved.shapes.get(name))
@@ -37,23 +37,23 @@ def load_step(path: Path, program: p.Program, mesh: Mesh, loader: Loader = compi
         return loader(saved, devices)
     except Exception as e:  # whatever the runtime raises, it is about this file and these devices
         kind, schedule = devices[0].device_kind, program.schedule
-        made = f"{len(devices)} of {schedule.target.name} {'x'.join(map(str, schedule.topology))}"
-        here = f"it was compiled for {made}; here are {len(devices)} of `{kind}`"
-        raise _error("E509", f"`{path}` cannot be loaded on this host", (here, f"the runtime: {_said(e)}")) from e
+        needed = f"{len(devices)} of {schedule.target.name} {'x'.join(map(str, schedule.topology))}"
+        here = f"it was compiled for {needed}; here are {len(devices)} of `{kind}`"
+        raise _error("E509", f"`{path}` cannot be loaded on this host", (here, f"the runtime: {_shown(e)}")) from e
 
 
-def unfit_host(place: str, said: Mapping[str, Any], devices: tuple[Any, ...]) -> list[Diagnostic]:
+def unfit_host(folder: str, manifest: Mapping[str, Any], devices: tuple[Any, ...]) -> list[Diagnostic]:
     """E509 where a host's TPUs are too few for what a folder's manifest says, or none; `place` is the folder."""
-    cores = said["cores"]
+    cores = manifest["cores"]
     if len(devices) >= cores:
         return []
     here = f"{len(devices)} of `{devices[0].device_kind}`" if devices else "no TPU"
-    kernel = f"{cores} core{'s' * (cores > 1)} of {said['target']}"
+    kernel = f"{cores} core{'s' * (cores > 1)} of {manifest['target']}"
     helps = () if devices else ("without --compiled, `--backend pallas` interprets the kernels here, to check them",)
-    return [Diagnostic("E509", f"`{place}` was compiled for {kernel}, and this host has {here}", helps=helps)]
+    return [Diagnostic("E509", f"`{folder}` was compiled for {kernel}, and this host has {here}", helps=helps)]
 
 
-def _said(error: Exception) -> str:
+def _shown(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).partition('\n')[0][:300]}"
 
 

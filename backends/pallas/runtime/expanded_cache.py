@@ -20,33 +20,33 @@ def expanded(program: p.Program, operands: Arrays, held: Arrays, row: jax.Array)
     `operands` are all cores', `[cores, …]`, as `held` is.
     """
     weights = packed_weights(program, operands)
-    found: dict[str, jax.Array] = {}
+    result: dict[str, jax.Array] = {}
     for ring in program.caches.values():
         if ring.expanded is not None:
-            found |= dict(zip(map(str, ring.caches), _of_row(ring, ring.expanded, weights, held, row), strict=True))
-    return found
+            result |= dict(zip(map(str, ring.caches), _of_row(ring, ring.expanded, weights, held, row), strict=True))
+    return result
 
 
-def _of_row(ring: p.CacheRing, made: p.Expanded, weights: PackedWeights, held: Arrays, row: jax.Array) -> _Two:
+def _of_row(ring: p.CacheRing, cache: p.Expanded, weights: PackedWeights, held: Arrays, row: jax.Array) -> _Two:
     """Layer by layer, so that little is there beside the caches."""
     keys, values = (held[name.label] for name in ring.caches)
     cores, layers, _, heads, positions, _ = keys.shape
     # [cores, layers, positions, width], whole lanes of which the latents may fill less
     latent, common = (lax.dynamic_slice_in_dim(held[name.label], row, 1, axis=2)[:, :, 0, 0, :positions]
-                      for name in (made.latent, made.common))  # fmt: skip
+                      for name in (cache.latent, cache.common))  # fmt: skip
 
     def layer(i: Index, kept: _Two) -> _Two:
-        by_head = weights.shares(made.weight, i).reshape(cores, heads, -1, rank)
+        by_head = weights.shares(cache.weight, i).reshape(cores, heads, -1, rank)
         mine, shared = (lax.dynamic_index_in_dim(a, i, axis=1, keepdims=False) for a in (latent, common))
         both = jnp.einsum("cpr,chnr->chpn", mine[..., :rank], by_head, precision=lax.Precision.HIGHEST,
                           preferred_element_type=jnp.float32)  # fmt: skip
-        own, value = both[..., : -made.value], both[..., -made.value :]
-        width = made.key - own.shape[-1]
+        own, value = both[..., : -cache.value], both[..., -cache.value :]
+        width = cache.key - own.shape[-1]
         every = jnp.broadcast_to(shared[:, None, :, :width], (*own.shape[:-1], width))
         key = jnp.concatenate([own, every.astype(own.dtype)], axis=-1)
         return _put(kept[0], key, i, row), _put(kept[1], value, i, row)
 
-    rank = weights.program.shares.weight_shape(weights.program.instance.model.weights[made.weight])[-1]
+    rank = weights.program.shares.weight_shape(weights.program.instance.model.weights[cache.weight])[-1]
     return lax.fori_loop(0, layers, layer, (keys, values))
 
 

@@ -25,14 +25,14 @@ def several(step: Step, context: int, room: int, tokens: jax.Array, positions: j
         return (i < jnp.minimum(count, room)) & (positions >= 0).any()
 
     def one(carry: _Carry) -> _Carry:
-        i, tokens, positions, found, held = carry
+        i, tokens, positions, outputs, held = carry
         live = positions >= 0
         ids, _, held = step(tokens, positions, weights, held)
         ids = jnp.where(live, ids, -1)
         ended = (ids[:, None] == ends).any(axis=1) | (positions + 1 >= context)
         after = jnp.where(live & ~ended, positions + 1, -1)
-        return i + 1, jnp.maximum(ids, 0), after, found.at[i].set(ids), held
+        return i + 1, jnp.maximum(ids, 0), after, outputs.at[i].set(ids), held
 
-    found = jnp.full((room, tokens.shape[0]), -1, jnp.int32)
-    _, _, _, found, held = lax.while_loop(goes_on, one, (jnp.int32(0), tokens, positions, found, dict(held)))
-    return found, held
+    outputs = jnp.full((room, tokens.shape[0]), -1, jnp.int32)
+    _, _, _, outputs, held = lax.while_loop(goes_on, one, (jnp.int32(0), tokens, positions, outputs, dict(held)))
+    return outputs, held

@@ -13,7 +13,7 @@ from ....dsl.model import ir as m
 from ....dsl.program import ir as p
 from ...reference.caches import Index
 from ...reference.rounding import DTYPES
-from ...reference.weights import Place, Weights, slot
+from ...reference.weights import Weights, WeightSlice, slot
 from ..emit.call import Arrays
 from ..layout import resharding, unpack
 from ..layout.expert_unpack import expert_matrices
@@ -62,8 +62,8 @@ class PackedWeights(Weights):
         how = resharding.of_weight(self.program.shares, weight).padded()
         words = evolve(how, cuts=(how.cuts[0], None, None)).joined(table)
         count, width = self.program.instance.shape(weight.shape)
-        found = jnp.take(words, jnp.clip(i, 0, count - 1), axis=0, mode="clip")
-        return unpack.table(found, width, self._dtype(weight))
+        taken = jnp.take(words, jnp.clip(i, 0, count - 1), axis=0, mode="clip")
+        return unpack.table(taken, width, self._dtype(weight))
 
     def shares(self, name: str, slot: Index) -> jax.Array:
         """Each core's share of a matrix on a tape, `[cores, outputs, inputs]`, in its part's layer of that number."""
@@ -110,16 +110,16 @@ class PackedWeights(Weights):
         return jnp.dtype(DTYPES[self.program.instance.dtype(weight.type)])
 
     def _slot(self, weight: m.Weight, layers: tuple[int, ...], layer: Index) -> Index:
-        held = self.places[weight.name].layers
+        held = self.slices[weight.name].layers
         return 0 if held is None else slot(held, layers, layer)
 
 
 def packed_weights(program: p.Program, arrays: Arrays) -> PackedWeights:
     """Every weight of a program, given all cores' operands."""
     instance = program.instance
-    places = {}
+    slices = {}
     for name, weight in instance.model.weights.items():
         layers = None if weight.part is None else program.layers_of(weight.part)
-        places[name] = Place(name, layers)
+        slices[name] = WeightSlice(name, layers)
     banks = {name: bank for bank in program.banks.values() for names in bank.products for name in names}
-    return PackedWeights(dict(arrays), places, program, first_rows(program), banks)
+    return PackedWeights(dict(arrays), slices, program, first_rows(program), banks)

@@ -41,40 +41,40 @@ class Rows:
 
     def read(self, held: Arrays, row: jax.Array) -> Arrays:
         """A row of what the kernel holds, `[cores, layers, rows, …share]`, as the reference has it."""
-        found = {}
-        for kept in self.kept:
-            array = lax.dynamic_slice_in_dim(held[kept.array.name.label], row, 1, axis=2)
-            if kept.array.kind != "state":
+        result = {}
+        for part in self.kept:
+            array = lax.dynamic_slice_in_dim(held[part.array.name.label], row, 1, axis=2)
+            if part.array.kind != "state":
                 # [cores, layers, 1, heads, positions, width]; the reference has no axis for the one head of latents
-                array = array[..., : kept.positions, : kept.store.shape[-1]]
-                array = array.squeeze(3) if kept.store.axis == 0 else array
-            array = kept.sharing.joined(array)
-            if kept.array.kind == "cache":
-                array = position_blocks.in_order(array, kept.ways)[..., : kept.store.shape[-2], :]
-            found[kept.store.key] = array
-        return found
+                array = array[..., : part.positions, : part.store.shape[-1]]
+                array = array.squeeze(3) if part.store.axis == 0 else array
+            array = part.sharing.joined(array)
+            if part.array.kind == "cache":
+                array = position_blocks.in_order(array, part.ways)[..., : part.store.shape[-2], :]
+            result[part.store.key] = array
+        return result
 
     def write(self, held: Arrays, row: jax.Array, states: Arrays, operands: Arrays) -> Arrays:
         """What the kernel holds with the reference's states in a row; `operands` are all cores'."""
         after = dict(held)
-        for kept in self.kept:
-            array, whole = states[kept.store.key], held[kept.array.name.label]
-            if kept.array.kind == "cache":
-                more = kept.positions * kept.ways - array.shape[-2]
+        for part in self.kept:
+            array, whole = states[part.store.key], held[part.array.name.label]
+            if part.array.kind == "cache":
+                more = part.positions * part.ways - array.shape[-2]
                 array = jnp.pad(array, [(0, 0)] * (array.ndim - 2) + [(0, more), (0, 0)])
-                array = position_blocks.by_core(array, kept.ways)
-            array = kept.sharing.cut(array)
-            array = jnp.expand_dims(array, 3) if kept.store.axis == 0 else array
+                array = position_blocks.by_core(array, part.ways)
+            array = part.sharing.cut(array)
+            array = jnp.expand_dims(array, 3) if part.store.axis == 0 else array
             room = [(0, have - want) for have, want in zip(whole.shape, array.shape, strict=True)]
             room[2] = (0, 0)
             array = jnp.pad(array, room).astype(whole.dtype)
-            after[kept.array.name.label] = lax.dynamic_update_slice_in_dim(whole, array, row, axis=2)
+            after[part.array.name.label] = lax.dynamic_update_slice_in_dim(whole, array, row, axis=2)
         return after | expanded(self.program, operands, after, row)
 
 
 def rows(program: p.Program, span: int) -> Rows:
     """For a program's states, and passes of up to `span` tokens."""
-    room, found = plan(program.instance, 1, program.schedule.context, span), []
+    room, parts = plan(program.instance, 1, program.schedule.context, span), []
     for array in program.arrays.values():
         if not isinstance(array.name, p.StateRef | p.ModelCacheRef):
             continue
@@ -82,13 +82,13 @@ def rows(program: p.Program, span: int) -> Rows:
         (store,) = room.stores[state.name]
         shared = resharding.of_state(program.shares, state)
         if array.kind == "state":
-            found.append(_Kept(array, store, shared))
+            parts.append(_Kept(array, store, shared))
             continue
         *heads, width = shared.cuts
         assert store.axis == len(heads), "the kernel keeps positions after the heads"
         assert width is None, "and the channels of a head together"
-        found.append(_cache(program, array, store, shared))
-    return Rows(program, room, tuple(found))
+        parts.append(_cache(program, array, store, shared))
+    return Rows(program, room, tuple(parts))
 
 
 def _cache(program: p.Program, array: p.Array, store: Store, entry: Sharing) -> _Kept:
@@ -98,6 +98,6 @@ def _cache(program: p.Program, array: p.Array, store: Store, entry: Sharing) -> 
         return _Kept(array, store, evolve(entry, cuts=(*heads, None, None)), store.shape[-2])
     ways = schedule.ways(over)
     own = next(ring.positions for ring in program.caches.values() if array.name in ring.caches)
-    places = tuple(i for i, name in enumerate(schedule.axes) if name in over)
-    cut = resharding.Cut(places, own, ways * own, 1)
+    mesh_axes = tuple(i for i, name in enumerate(schedule.axes) if name in over)
+    cut = resharding.Cut(mesh_axes, own, ways * own, 1)
     return _Kept(array, store, evolve(entry, cuts=(*heads, cut, None)), own, ways)

@@ -15,11 +15,11 @@ def causal_conv(x: jax.Array, taps: jax.Array, state: jax.Array, *, lengths: jax
     Returns `[B, T, c]` and the state after the first `lengths` tokens. Earlier tokens of the pass are seen as the
     state would have kept them.
     """
-    t, kept = x.shape[1], state.shape[1]
+    t, length = x.shape[1], state.shape[1]
     dtype = "bf16" if state.dtype == jnp.bfloat16 else "f32"
     past = jnp.concatenate([state, rounded(x, dtype)], axis=1)
     out = x * taps[:, -1]
-    for i in range(kept):
+    for i in range(length):
         out = out + past[:, i : i + t].astype(jnp.float32) * taps[:, i]
-    cut = jax.vmap(lambda row, start: lax.dynamic_slice_in_dim(row, start, kept, axis=0))
+    cut = jax.vmap(lambda row, start: lax.dynamic_slice_in_dim(row, start, length, axis=0))
     return out, cut(past, lengths)

@@ -32,11 +32,11 @@ def experts(one: Callable[[Index, Index], jax.Array], every: Callable[[Index], j
         return lax.map(token, jnp.arange(b * t)).reshape(b, t, width)
 
     def expert(e: Index, total: jax.Array) -> jax.Array:
-        chosen = routes.ids == e
-        weight = jnp.sum(jnp.where(chosen, routes.weights, 0), axis=-1, keepdims=True)
-        mine = jnp.any(chosen, axis=-1, keepdims=True)
+        routed = routes.ids == e
+        weight = jnp.sum(jnp.where(routed, routes.weights, 0), axis=-1, keepdims=True)
+        mine = jnp.any(routed, axis=-1, keepdims=True)
         return lax.cond(
-            jnp.any(chosen), lambda: total + jnp.where(mine, weight * every(e), 0), lambda: total
+            jnp.any(routed), lambda: total + jnp.where(mine, weight * every(e), 0), lambda: total
         )  # fmt: skip
 
     return lax.fori_loop(0, count, expert, jnp.zeros((b, t, width)))

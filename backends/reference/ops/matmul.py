@@ -58,9 +58,9 @@ def _by_blocks(w: jax.Array, x: jax.Array) -> jax.Array:
         return _few(w, x)
     blocks = w.reshape(count, out // count, -1)
 
-    def block(i: Index, found: jax.Array) -> jax.Array:
+    def block(i: Index, carry: jax.Array) -> jax.Array:
         part = _few(lax.dynamic_index_in_dim(blocks, i, keepdims=False), x)
-        return lax.dynamic_update_slice(found, part, (0, i * (out // count)))
+        return lax.dynamic_update_slice(carry, part, (0, i * (out // count)))
 
     return lax.fori_loop(0, count, block, jnp.zeros((len(x), out)))
 
@@ -73,9 +73,9 @@ def _few(w: jax.Array, x: jax.Array) -> jax.Array:
     out, strands = w.shape[0], _strands(len(x))
     part = -(-out // strands)
     starts = [max(0, min(i * part, out - part)) for i in range(strands)]
-    found = sums([w[at : at + part].astype(jnp.float32) * row for row in x for at in starts])
+    result = sums([w[at : at + part].astype(jnp.float32) * row for row in x for at in starts])
     own = [max(0, min(part, out - i * part)) for i in range(strands)]  # the last strands may overlap those before
-    rows = [[found[r * strands + i][part - own[i] :] for i in range(strands)] for r in range(len(x))]
+    rows = [[result[r * strands + i][part - own[i] :] for i in range(strands)] for r in range(len(x))]
     return jnp.stack([jnp.concatenate(row) for row in rows])
 
 

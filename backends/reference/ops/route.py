@@ -30,8 +30,8 @@ def route(score: jax.Array, bias: jax.Array | float, *, top: int, eps: float = 1
     if groups > 1:
         grouped = choice.reshape(*choice.shape[:-1], groups, -1)
         strength = jnp.sum(lax.top_k(grouped, 2)[0], axis=-1)
-        kept = jnp.any(lax.top_k(strength, keep)[1][..., None] == jnp.arange(groups), axis=-2)
-        choice = jnp.where(kept[..., None], grouped, -jnp.inf).reshape(choice.shape)
+        in_group = jnp.any(lax.top_k(strength, keep)[1][..., None] == jnp.arange(groups), axis=-2)
+        choice = jnp.where(in_group[..., None], grouped, -jnp.inf).reshape(choice.shape)
     ids = jnp.sort(lax.top_k(choice, top)[1].astype(jnp.int32), axis=-1)
-    chosen = jnp.take_along_axis(score, ids, axis=-1)
-    return Routes(ids, chosen / (jnp.sum(chosen, axis=-1, keepdims=True) + eps) * scale)
+    chosen_scores = jnp.take_along_axis(score, ids, axis=-1)
+    return Routes(ids, chosen_scores / (jnp.sum(chosen_scores, axis=-1, keepdims=True) + eps) * scale)

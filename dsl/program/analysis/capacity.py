@@ -28,7 +28,7 @@ def lower_fitting(schedule: Schedule, instance: Instance, rows: int, *, consecut
     """A Program that fits its memories and is proven free of races. Raises `MksError` where it is not."""
     program, sink = lower(schedule, instance, rows, consecutive=consecutive), Sink()
     check_capacity(program.shares, [bill(program)], sink, frozenset({Pass(rows, consecutive)}))
-    wrong = sink.found or prove(program)
+    wrong = sink.diagnostics or prove(program)
     if wrong:
         raise MksError(wrong)
     return program
@@ -47,7 +47,7 @@ def check_capacity(shares: Shares, bills: Sequence[Bill], sink: Sink, settled: C
     over = [each for each in bills if each.total > each.limit and not (each.in_band and each.of in settled)]
     most = max(over or bills, key=lambda each: each.total if over else each.scalars)
     if over:
-        sink.found.append(
+        sink.diagnostics.append(
             _too_much(shares, most, [x.of for x in over], f"of VMEM at {most.of}; {core} {mib(most.limit)}")
         )
     elif most.scalars > most.smem_limit:

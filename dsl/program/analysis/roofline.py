@@ -164,7 +164,7 @@ def _cost(call: m.Call, shares: Shares, layers: tuple[int, ...]) -> float:
     total = shares.length(once) * len(layers) if once != Poly() else 0
     if op.caches:
         heads, width = shares.shape(call.args[0].type.shape)
-        # Where positions are shared out, a core attends with the heads of all that have others.
+        # Where positions are sharded, a core attends with the heads of all that have others.
         heads *= shares.schedule.ways(shares.schedule.over_positions)
         states = [shares.schedule.model.states[a.name] for a in call.args if isinstance(a, m.StateRef)]
         total += sum(shares.positions(states[0], layer) for layer in layers) * heads * (

@@ -117,7 +117,7 @@ class Attend:
     """Over the tiles of a layer's caches: wait for each, take it into the running softmax, start the next.
 
     Buffers: `queries` `[rows, heads, width]`, one or, of latent attention, one for each cache; the rows' own
-    `entries`; `result`. Where positions are shared out, the heads are those of all cores that have some, and the result
+    `entries`; `result`. Where positions are sharded, the heads are those of all cores that have some, and the result
     is their softmaxes over this core's positions, `[rows, heads, n + 128]`, which an exchange merges.
     """
 

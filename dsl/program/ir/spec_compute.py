@@ -136,7 +136,7 @@ def width_of(view: p.View, held: p.Buffer) -> int:
 
 
 def attend(op: p.Attend, place: str, program: p.Program) -> Iterator[Access]:
-    """Queries and results of latent attention are of all cores' heads where positions are shared out."""
+    """Queries and results of latent attention are of all cores' heads where positions are sharded."""
     ring, shares, rows = program.caches[op.ring], program.shares, program.rows_at(place)
     working, call = program.instance.working, op.call
     heads, width = shares.shape(call.args[0].type.shape)

@@ -14,7 +14,7 @@ from .build import Build
 
 def vectors(build: Build, place: str) -> None:
     """One row of f32 in HBM for each layer with all that a place reads besides its products' matrices."""
-    multiplied = {made.weight for made in build.facts.products if made.place == place}
+    multiplied = {made.weight for made in build.facts.products if made.scope == place}
     names: dict[str, None] = {}
     for statement in build.facts.bodies[place]:
         for node in walk(statement.value):

@@ -79,7 +79,7 @@ def numerics(program: p.Program) -> list[tuple[str, str]]:
 def _apart(program: p.Program) -> list[str]:
     """Weights of one operand that a stream does not fuse: other blocks of columns may sum in another order."""
     found = []
-    operands = {(made.place, made.weight): made.operand for made in program.shares.facts.products}
+    operands = {(made.scope, made.weight): made.operand for made in program.shares.facts.products}
     for stream in program.schedule.streams:
         for place, groups in stream.lines:
             for i, one in enumerate(groups):

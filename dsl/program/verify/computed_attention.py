@@ -112,7 +112,7 @@ def _latent(flow: Computed, op: p.Attend, queries: list[Term], caches: list[Term
 
 
 def _of_all(flow: Computed, query: Term, axes: tuple[str, ...], lanes: int) -> Term:
-    """A query of this core's heads, of which those of all cores were gathered where positions are shared out."""
+    """A query of this core's heads, of which those of all cores were gathered where positions are sharded."""
     if not axes:
         return query
     key: Any = flow.terms.made[query]

@@ -21,7 +21,7 @@ from mks.backends.pictures.lines import costs
 from mks.backends.pictures.memory import memory
 from mks.backends.pictures.page import page
 from mks.backends.pictures.timeline import timeline
-from mks.backends.pictures.windows import columns, kinds, places, windows
+from mks.backends.pictures.windows import columns, kinds, scope_events, windows
 from mks.backends.timeline.actions import Where
 from mks.backends.timeline.simulate import Transfer
 from mks.backends.timeline.summary import Prediction, predict
@@ -184,7 +184,7 @@ def test_trace(name: str) -> None:
     times = [event["ts"] for event in events]
     assert times == sorted(times)
     assert {event["tid"] for event in shown} <= threads
-    assert len(shown) == sum(len(lane.events) for lane in lanes(made)) + len(places(made))
+    assert len(shown) == sum(len(lane.events) for lane in lanes(made)) + len(scope_events(made))
     ends: dict[int, float] = {}
     for event in shown:
         assert event["dur"] >= 0

@@ -19,7 +19,7 @@ from mks.dsl.source import Source
 def drafter():
     """The drafter, room for two rows, and its steps as `run(name, states, tokens, start, lengths, row, given)`."""
     model = read("dspark", DATA / "dspark_tiny")
-    instance, places = model.instance, model.weights.places
+    instance, places = model.instance, model.weights.slices
     room = plan(instance, 2, 64, 16)
 
     def run(name, states, tokens, start, lengths, row, given):

@@ -40,7 +40,7 @@ def close(name, found, ids_from=0):
 def test_whole_prompt(name):
     """One pass over the whole prompt gives the oracle's logits at every position."""
     model, ids = loaded(name), np.asarray(answers(name)["ids"], np.int32)
-    places = model.weights.places
+    places = model.weights.slices
     program = jax.jit(lambda arrays, ids: forward(model.instance, Weights(arrays, places), ids))
     close(name, program(model.weights.arrays, ids))
 

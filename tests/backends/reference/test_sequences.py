@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mks.backends.reference.keeping import KeptRow
-from mks.backends.reference.sequences import Sequences, kept_row, lost
+from mks.backends.reference.saved_rows import SavedRow
+from mks.backends.reference.sequences import Sequences, lost, saved_row
 
 type Made = list[tuple[list[int], int, int]]
 
@@ -113,13 +113,13 @@ def test_wrong_prompts(row: int, count: int, start: int) -> None:
 
 def test_a_part_of_what_was_saved() -> None:
     """Only where caches can be cut."""
-    saved = KeptRow(8, 8, {})
+    saved = SavedRow(8, 8, {})
 
-    assert kept_row(saved, 8, cuts=False) is saved
-    assert kept_row(saved, 3, cuts=True) is saved
+    assert saved_row(saved, 8, cuts=False) is saved
+    assert saved_row(saved, 3, cuts=True) is saved
     for length, cuts in ((3, False), (0, True), (9, True)):
         with pytest.raises(ValueError, match=f"cannot restore {length} tokens of 8"):
-            kept_row(saved, length, cuts)
+            saved_row(saved, length, cuts)
 
 
 class Failed:

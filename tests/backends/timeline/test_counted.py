@@ -97,7 +97,7 @@ def test_what_was_not_counted_is_estimated() -> None:
     assert before.compute == "estimated by op"
     for part in ("kda", "mla", "dense"):
         assert seconds(made, part) == pytest.approx(seconds(before, part))
-    assert {(x.place, x.loop) for x in made.counts} == {("moe", ""), ("moe", "experts"), (LAYERS, ""), ("step", "")}
+    assert {(x.scope, x.loop) for x in made.counts} == {("moe", ""), ("moe", "experts"), (LAYERS, ""), ("step", "")}
 
 
 def test_what_was_kept_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

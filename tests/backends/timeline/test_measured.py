@@ -11,7 +11,7 @@ from helpers import megakernels as public
 from mks.backends.timeline.actions import Collect, Post
 from mks.backends.timeline.links import round_seconds
 from mks.backends.timeline.simulate import simulate
-from mks.backends.timeline.words import sources
+from mks.backends.timeline.text import sources
 from mks.dsl.collectives.collective import Round
 from mks.dsl.targets.targets import targets
 

@@ -14,8 +14,8 @@ from mks.backends.timeline.costs import attend_tile, expert_dot
 from mks.backends.timeline.links import chips, crossings
 from mks.backends.timeline.report import report
 from mks.backends.timeline.summary import Prediction, predict
+from mks.backends.timeline.text import as_text
 from mks.backends.timeline.unroll import unroll
-from mks.backends.timeline.words import words
 from mks.dsl.commands.cli import main
 from mks.dsl.frontend import load_definition
 from mks.dsl.model.ir import Codec
@@ -161,7 +161,7 @@ def test_late_copies_are_shown_with_what_they_cost() -> None:
     assert stall.times == 48
     assert stall.saves is not None
     assert stall.saves > 48 * 0.3e-6
-    assert "`prefetch vectors` at an earlier point, for `vectors delta`" in words(made)
+    assert "`prefetch vectors` at an earlier point, for `vectors delta`" in as_text(made)
     assert not any(stall.what == "vectors delta" for stall in predicted("qwen38").stalls)
 
 
@@ -171,7 +171,7 @@ def test_the_exchange_of_a_sum_is_the_cost_of_small_models_over_many_cores() -> 
     moe = next(part for part in made.parts if part.name == "moe")
     assert moe.bound == "links"
     assert {stall.what for stall in made.stalls[:2]} == {"x", "x columns"}
-    assert "moe.x" in words(made)
+    assert "moe.x" in as_text(made)
 
 
 @pytest.mark.parametrize(("target", "codec", "counted"), [

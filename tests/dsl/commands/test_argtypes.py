@@ -9,8 +9,10 @@ import pytest
 from mks.dsl.commands.argtypes import natural, number
 
 
-@pytest.mark.parametrize(("text", "why"), [("abc", "'abc' is no number"), ("", "is no number"), ("nan", "must be from"),
-                                           ("0", "must be from 1 to 2")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("abc", "'abc' is not a number"), ("", "is not a number"), ("nan", "must be from"), ("0", "must be from 1 to 2")],
+)
 def test_numbers(text: str, why: str) -> None:
     """What is wrong is said in words, not by the name of a function."""
     with pytest.raises(ArgumentTypeError, match=why):
@@ -22,12 +24,18 @@ def test_a_number() -> None:
     assert [number(1, 2)(text) for text in ("1", "1.5", "2")] == [1, 1.5, 2]
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ("-1", "no whole number"), ("1e3", "no whole number"), ("", "no whole number"), ("9" * 19, "at most 18 digits"),
-    ("9" * 5000, "at most 18 digits"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("-1", "not a whole number"),
+        ("1e3", "not a whole number"),
+        ("", "not a whole number"),
+        ("9" * 19, "at most 18 digits"),
+        ("9" * 5000, "at most 18 digits"),
+    ],
+)
 def test_natural(text: str, said: str) -> None:
-    """What is no whole number is told apart from what is too large a one."""
+    """What is not a whole number is told apart from what is too large a one."""
     with pytest.raises(ArgumentTypeError, match=said):
         natural(text)
     assert natural("9" * 18) == 10**18 - 1

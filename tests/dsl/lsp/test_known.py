@@ -57,7 +57,7 @@ def shown(given: Analysis, words: str) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_is_declared(name: str, known: dict[str, Analysis]) -> None:
     """Each name of a shipped definition leads to a declaration that has the same text."""
-    places = known[name].places
+    places = known[name].index
     own = [m for m in places.mentions if m.span.source is known[name].source]
     assert len(own) > 100
     for mention in own:
@@ -74,9 +74,9 @@ def test_a_value_leads_to_where_it_was_set_last(known: dict[str, Analysis]) -> N
     source = given.source
 
     def leads(words: str) -> str:
-        mention = given.places.at(source, source.text.index(words.replace("^", "")) + words.index("^"))
+        mention = given.index.at(source, source.text.index(words.replace("^", "")) + words.index("^"))
         assert mention is not None
-        (found,) = given.places.declarations(mention)
+        (found,) = given.index.declarations(mention)
         return source.line(source.position(found.span.start)[0]).strip()
 
     assert leads("banks[layer // block] = ^x when") == "x = embed[token]"
@@ -139,7 +139,7 @@ def test_lines_of_a_schedule(known: dict[str, Analysis]) -> None:
     assert "rows = 8: reads" in shown(kimi, "^rows 1, 2, 4, 8")
     dspark = known["dspark"]  # its drafter has no Program: the statements' own bytes
     assert "a layer reads 7,340,032 bytes" in shown(dspark, "(wq, wk, wv)^, wo")
-    assert "stream drafter about 30.00 MiB" in shown(dspark, "^stream drafter")
+    assert "stream drafter 30.00 MiB" in shown(dspark, "^stream drafter")
 
 
 def test_figures_outlive_an_error(known: dict[str, Analysis]) -> None:
@@ -262,9 +262,9 @@ def test_broken_texts_raise_nothing(name: str) -> None:
         for at in rng.sample(range(len(source)), min(40, len(source))):
             hover(given, at)
             complete(given, at)
-            mention = given.places.at(given.source, at)
+            mention = given.index.at(given.source, at)
             if mention is not None:
-                given.places.declarations(mention)
+                given.index.declarations(mention)
 
 
 @pytest.mark.parametrize("unit", ["utf-8", "utf-16", "utf-32"])

@@ -32,7 +32,7 @@ def said(text: str, lines: str) -> list[tuple[str, str]]:
          FOUR + "shard a, b : q_heads, kv_heads", "core 1 has heads of `q_heads` that read [1, 2] of `kv_heads`, but"),
         (DENSE, TWO + "q_heads, kv_heads, head", "two sizes of one axis of `attention.wq`"),
         (GRID, FOUR + "shard a : ffn\nshard b : q_heads, kv_heads", "two sizes of one axis of `mlp.gate`"),
-        (MIXED, TWO + "q_heads, kv_heads", "`kv_heads` is no factor of the axis `head * kv_heads + d`"),
+        (MIXED, TWO + "q_heads, kv_heads", "`kv_heads` is not a factor of the axis `head * kv_heads + d`"),
     ],
 )  # fmt: skip
 def test_refused(text: str, lines: str, message: str) -> None:

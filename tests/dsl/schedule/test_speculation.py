@@ -9,7 +9,7 @@ from helpers.definitions import changed
     [
         ("24, 48, 72, 88, 92", "24, 48, 72, 88, 93", "`aux` is read before layer 93; `kimi_k3` runs 0 to 92"),
         ("24, 48, 72, 88, 92", "24, 24, 72, 88, 92", "`aux` is read before a layer twice"),
-        ("context 4096", "context 1024", "the drafter remembers 1024 tokens, the target 4096"),
+        ("context 4096", "context 1024", "the drafter's context has 1024 tokens, the target's 4096"),
         ("target tpu7x 2x2x4", "target v6e 4x8", "the target runs on tpu7x, the drafter on v6e"),
         (
             "verify  = 7 drafts",

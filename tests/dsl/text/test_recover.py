@@ -17,7 +17,7 @@ from mks.dsl.render import render_all
 from mks.dsl.source import Source, Span
 from mks.dsl.text import syntax as s
 from mks.dsl.text.cut import Trust, cut
-from mks.dsl.text.forms import BLOCKS, FORMS, NAMED_FORMS, PLACES, WORDS, human
+from mks.dsl.text.forms import BLOCKS, CONTEXTS, FORMS, NAMED_FORMS, WORDS, human
 from mks.dsl.text.parse import parse
 from mks.dsl.text.parser import STARTS, grammar
 from mks.dsl.text.recover import recover
@@ -86,9 +86,9 @@ def test_every_terminal_has_a_human_name() -> None:
 def test_forms_cover_every_statement() -> None:
     """Every word that begins a statement has a form, every place a start rule, every block a kind of place."""
     assert set().union(*WORDS.values()) == set(FORMS)
-    assert set(BLOCKS.values()) | {"file"} == set(PLACES)
-    assert {start for _, start in PLACES.values()} <= set(STARTS)
-    assert all(place in NAMED_FORMS or WORDS[place] for place in PLACES)
+    assert set(BLOCKS.values()) | {"file"} == set(CONTEXTS)
+    assert {start for _, start in CONTEXTS.values()} <= set(STARTS)
+    assert all(place in NAMED_FORMS or WORDS[place] for place in CONTEXTS)
 
 
 BLOCK_ENDS = [m.start() for m in re.finditer(r"^ *\}\n", SMALL, re.MULTILINE)]
