@@ -46,6 +46,9 @@ _BODIES: dict[type, Callable[[Any], tuple[Body, ...]]] = {
 }
 
 
+_PLACED = "_placed"  # in a Program's `__dict__`, beside its cached properties
+
+
 def children(op: Op) -> tuple[Body, ...]:
     """What an op holds: nothing, one body, or one for each part of a switch."""
     held = _BODIES.get(type(op))
@@ -77,8 +80,14 @@ def tree(program: Program) -> tuple[Placed, ...]:
 
 
 def phases(program: Program) -> tuple[tuple[Placed, ...], ...]:
-    """The ops of each phase in order, with those that they hold."""
-    return tuple(_placed(program, phase.body, (i,), phase.place, 1) for i, phase in enumerate(program.phases))
+    """The ops of each phase in order, with those that they hold; kept with the Program, as many ask."""
+    known = vars(program)
+    if _PLACED not in known:
+        known[_PLACED] = tuple(
+            _placed(program, phase.body, (i,), phase.place, 1) for i, phase in enumerate(program.phases)
+        )
+    found: tuple[tuple[Placed, ...], ...] = known[_PLACED]
+    return found
 
 
 def walk(program: Program) -> Iterator[Placed]:
@@ -90,7 +99,8 @@ def flat(ops: tuple[Placed, ...]) -> Iterator[Placed]:
     """Ops and all that they hold."""
     for each in ops:
         yield each
-        yield from flat(each.inside)
+        if each.bodies:
+            yield from flat(each.inside)
 
 
 def executed(program: Program) -> Iterator[Placed]:

@@ -138,7 +138,7 @@ def _items(ops: Iterable[Placed], touches: Callable[[Placed], bool]) -> Items:
     """What is done with an expert comes before the op that does it, once."""
     found: list[Placed | Loop] = []
     for at in ops:
-        inner = _items(at.inside, touches)
+        inner = _items(at.inside, touches) if at.bodies else ()
         if isinstance(at.op, p.Repeat):
             found += [Loop(at.op.count, inner)] if inner else []
         elif isinstance(at.op, p.RowLoop):

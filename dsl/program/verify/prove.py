@@ -88,7 +88,7 @@ def _bones(program: p.Program) -> tuple[object, ...]:
     banks = [evolve(bank, most=0) for bank in program.banks.values()]
     arrays = [[(name, each.kind, each.part) for name, each in held.items()]
               for held in (program.arrays, program.outputs)]  # fmt: skip
-    phases = [(phase.step.name, phase.consecutive, phase.body) for phase in program.phases]
+    phases = [(phase.step.name, phase.body) for phase in program.phases]
     held = (phases, program.views, program.rings, program.products, program.copies, program.caches,
             program.exchanges, program.turns)  # fmt: skip
     return (id(program.schedule), id(program.instance), banks, buffers, arrays, *held)
