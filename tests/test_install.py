@@ -36,8 +36,14 @@ def bare(tmp_path: Path) -> dict[str, str]:
     (programs / "python3").write_text(f'#!/bin/sh\nexec {python} "$@"\n')
     (programs / "python3").chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("VIRTUAL_ENV", "PYTHON"))}
-    return kept | {"PATH": str(programs), "CC": "/none", "CXX": "/none", "JAX_PLATFORMS": "cpu",
-                   "PIP_LOG": str(tmp_path / "pip.log"), "UV_PYTHON_PREFERENCE": "only-system"}  # fmt: skip
+    return kept | {
+        "PATH": str(programs),
+        "CC": "/none",
+        "CXX": "/none",
+        "JAX_PLATFORMS": "cpu",
+        "PIP_LOG": str(tmp_path / "pip.log"),
+        "UV_PYTHON_PREFERENCE": "only-system",
+    }
 
 
 @pytest.fixture
@@ -76,8 +82,9 @@ def test_compilers_are_hidden(bare: dict[str, str]) -> None:
 
 
 def shell(command: str, source: Path, env: dict[str, str]) -> None:
-    done = children.run(["bash", "-c", command], 900, cwd=source, env=env, stdout=subprocess.PIPE,
-                        stderr=subprocess.STDOUT, text=True)  # fmt: skip
+    done = children.run(
+        ["bash", "-c", command], 900, cwd=source, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     assert done.returncode == 0, done.stdout[-3000:]
 
 

@@ -86,8 +86,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (package / "tiny.mks").write_text(DEFINITION)
     children.run(
         [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "-t", str(target), "."],
-        cwd=source, check=True, seconds=120,
-    )  # fmt: skip
+        cwd=source,
+        check=True,
+        seconds=120,
+    )
     return target
 
 

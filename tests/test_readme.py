@@ -158,8 +158,15 @@ def test_command(command: str, place: str, tmp_path: Path, request: pytest.Fixtu
         programs = request.getfixturevalue("wheel")
     else:
         readme.clone(folder)
-    shell = partial(children.run, cwd=folder, env=readme.environment(tmp_path / "home", programs), seconds=900,
-                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
+    shell = partial(
+        children.run,
+        cwd=folder,
+        env=readme.environment(tmp_path / "home", programs),
+        seconds=900,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     if run.before:
         assert shell(["bash", "-c", run.before]).returncode == 0
     # The tests of a file are only found.

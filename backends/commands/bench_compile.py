@@ -79,9 +79,17 @@ def _bench(args: argparse.Namespace) -> None:
     ratios, work = (_ratios(timings, key) for key in ("total_s", "cpu_s"))
     shape = "x".join(map(str, schedule.topology))
     if args.json:
-        result = {"model": schedule.model.name, "schedule": schedule.name, "rows": rows, "context": schedule.context,
-                "target": schedule.target.name, "topology": shape, **timings,
-                "times_faster": ratios, "times_less_work": work}  # fmt: skip
+        result = {
+            "model": schedule.model.name,
+            "schedule": schedule.name,
+            "rows": rows,
+            "context": schedule.context,
+            "target": schedule.target.name,
+            "topology": shape,
+            **timings,
+            "times_faster": ratios,
+            "times_less_work": work,
+        }
         print(json.dumps(result, indent=1))
         return
     print(f"{schedule.model.name}, {schedule.name}: {schedule.target.name} {shape}, rows {rows}, seconds\n")
@@ -120,8 +128,12 @@ def _timed(program: Program, way: str, timeout: float, memory: float) -> dict[st
         raise CannotOpen(f"{_WAYS[way]}: stopped, {_STOPPED[stopped]}{': ' * bool(reason)}{reason}")
     whole = {"process_s": round(done.wall_s, 3), "memory_bytes": done.memory, "stopped": stopped, "reason": reason}
     if stopped is not None:
-        return {"lower_s": None, "compile_s": None, "total_s": whole["process_s"],
-                "cpu_s": round(done.cpu_s, 3)} | whole  # fmt: skip
+        return {
+            "lower_s": None,
+            "compile_s": None,
+            "total_s": whole["process_s"],
+            "cpu_s": round(done.cpu_s, 3),
+        } | whole
     timing: dict[str, Any] = json.loads(done.stdout)
     return timing | {"total_s": round(timing["lower_s"] + timing["compile_s"], 3)} | whole
 

@@ -41,8 +41,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser = command_parser("pack", about, _EXAMPLES)
     add = parser.add_argument
     add("model", metavar="MODEL", nargs="?", help="a shipped definition's name, or a .mks file")
-    add("--checkpoint", metavar="DIR", type=Path, help="a Hugging Face folder or a GGUF file "
-        "(default: the one that comes with the model)")  # fmt: skip
+    add(
+        "--checkpoint",
+        metavar="DIR",
+        type=Path,
+        help="a Hugging Face folder or a GGUF file (default: the one that comes with the model)",
+    )
     add("-o", "--output", metavar="DIR", type=Path, help="the folder to write")
     add("--check", metavar="DIR", type=Path, help="pack nothing: compare all of a packed folder with its checksums")
     add("--schedule", metavar="NAME", help="which of the definition's schedules (default: its only one)")
@@ -91,21 +95,40 @@ def _pack(args: argparse.Namespace) -> None:
         done = pack_model(job, binding, program, folder, progress)
     if args.verify:
         _read_back(folder)
-    _report(args, {
-        "folder": str(folder), "model": program.schedule.model.name, "schedule": program.schedule.name,
-        "dtype": program.instance.working, "cores": done.cores, "bytes": done.nbytes, "written": done.written,
-        "resumed": done.resumed, "verified": args.verify, "seconds": round(time.perf_counter() - begun, 3),
-    })  # fmt: skip
+    _report(
+        args,
+        {
+            "folder": str(folder),
+            "model": program.schedule.model.name,
+            "schedule": program.schedule.name,
+            "dtype": program.instance.working,
+            "cores": done.cores,
+            "bytes": done.nbytes,
+            "written": done.written,
+            "resumed": done.resumed,
+            "verified": args.verify,
+            "seconds": round(time.perf_counter() - begun, 3),
+        },
+    )
 
 
 def _check(folder: Path, as_json: bool) -> None:
     begun = time.perf_counter()
     packed = _read_back(folder)
-    result = {"folder": str(folder), "model": packed.schedule.model.name, "schedule": packed.schedule.name,
-            "cores": packed.schedule.cores, "bytes": packed.nbytes,
-            "seconds": round(time.perf_counter() - begun, 3)}  # fmt: skip
-    print(json.dumps(result) if as_json else f"{folder} is as it was packed: {packed.nbytes / 1e9:.2f} GB of "
-          f"`{result['model']}` for {result['cores']} cores, its manifest and its text files")  # fmt: skip
+    result = {
+        "folder": str(folder),
+        "model": packed.schedule.model.name,
+        "schedule": packed.schedule.name,
+        "cores": packed.schedule.cores,
+        "bytes": packed.nbytes,
+        "seconds": round(time.perf_counter() - begun, 3),
+    }
+    print(
+        json.dumps(result)
+        if as_json
+        else f"{folder} is as it was packed: {packed.nbytes / 1e9:.2f} GB of "
+        f"`{result['model']}` for {result['cores']} cores, its manifest and its text files"
+    )
 
 
 def _read_back(folder: Path) -> Packed:

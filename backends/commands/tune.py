@@ -60,8 +60,12 @@ def make_parser() -> argparse.ArgumentParser:
         type=count,
         help="search for this number of sequences only; all numbers of rows must still fit",
     )
-    parser.add_argument("--position", metavar="N", type=natural, help="each row's earlier tokens; at most what the "
-                        "context has room for, which is the default")  # fmt: skip
+    parser.add_argument(
+        "--position",
+        metavar="N",
+        type=natural,
+        help="each row's earlier tokens; at most what the context has room for, which is the default",
+    )
     return add_definition(parser)
 
 
@@ -114,8 +118,11 @@ def block(source: Source, definition: Definition, old: Schedule, new: Schedule) 
     """The text of the new schedule alone, as it would stand in the file."""
 
     def declared(file: s.File) -> s.Schedule:
-        return next(x for x in file.items if isinstance(x, s.Schedule)
-                    and (x.name.text, x.model.text) == (old.name, old.model.name))  # fmt: skip
+        return next(
+            x
+            for x in file.items
+            if isinstance(x, s.Schedule) and (x.name.text, x.model.text) == (old.name, old.model.name)
+        )
 
     text = rewrite(source, declared(definition.file), old, new)
     return declared(check_source(Source(source.name, text)).file).span.text

@@ -65,8 +65,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser = command_parser("verify", _ABOUT, _EXAMPLES)
     add = parser.add_argument
     add("model", metavar="MODEL", help="a shipped definition's name, or a .mks file")
-    add("--checkpoint", metavar="DIR", type=Path, help="a Hugging Face folder or a GGUF file "
-        "(default: the one that comes with the model)")  # fmt: skip
+    add(
+        "--checkpoint",
+        metavar="DIR",
+        type=Path,
+        help="a Hugging Face folder or a GGUF file (default: the one that comes with the model)",
+    )
     add("--schedule", metavar="NAME", help="which of the definition's schedules (default: its only one)")
     add("--sizes", choices=["config"], help="take the sizes from the checkpoint's config.json")
     add_sizes(parser)
@@ -77,16 +81,33 @@ def make_parser() -> argparse.ArgumentParser:
         help="working type, which the model's bf16 stands for; auto is the "
         "narrowest that the checkpoint allows (default: %(default)s)",
     )
-    add("--rows", metavar="N", type=count, default=1, help="sequences at once, each a position further than the one "
-        "before (default: %(default)s)")  # fmt: skip
-    add("--positions", metavar="0,1,2,300", type=ids, help="the steps, by the first sequence's positions (default: "
-        "one for each token, and a later one)")  # fmt: skip
+    add(
+        "--rows",
+        metavar="N",
+        type=count,
+        default=1,
+        help="sequences at once, each a position further than the one before (default: %(default)s)",
+    )
+    add(
+        "--positions",
+        metavar="0,1,2,300",
+        type=ids,
+        help="the steps, by the first sequence's positions (default: one for each token, and a later one)",
+    )
     tokens = parser.add_mutually_exclusive_group()
-    tokens.add_argument("--tokens", metavar="1,2,3", type=ids, help="what is read, from the start again if there are "
-                        "more steps (default: three ids)")  # fmt: skip
+    tokens.add_argument(
+        "--tokens",
+        metavar="1,2,3",
+        type=ids,
+        help="what is read, from the start again if there are more steps (default: three ids)",
+    )
     tokens.add_argument("--prompt", metavar="TEXT", help="the same as text, without the chat template")
-    add("--corrupt", metavar="NAME", help="first make a tile of a part's first product wrong, or of a weight, as in "
-        "mlp or moe.down, to see that it is found")  # fmt: skip
+    add(
+        "--corrupt",
+        metavar="NAME",
+        help="first make a tile of a part's first product wrong, or of a weight, as in "
+        "mlp or moe.down, to see that it is found",
+    )
     add("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -120,8 +141,9 @@ def _verify(args: argparse.Namespace, argv: list[str]) -> int:
     return 0 if verified.ok else 1
 
 
-def _steps(args: argparse.Namespace, schedule: Schedule, binding: Binding, path: Path) -> (
-        list[tuple[list[int], list[int]]]):  # fmt: skip
+def _steps(
+    args: argparse.Namespace, schedule: Schedule, binding: Binding, path: Path
+) -> list[tuple[list[int], list[int]]]:
     """Tokens and positions of each row, step by step. Raises `CannotOpen` for what cannot be."""
     logits = binding.instance.model.decode.types["logits"]
     vocab, context = binding.instance.length(logits.shape[0]), schedule.context
@@ -141,8 +163,10 @@ def _steps(args: argparse.Namespace, schedule: Schedule, binding: Binding, path:
     if max(positions) + args.rows > context:
         raise CannotOpen(f"position {max(positions) + args.rows - 1} is beyond the schedule's context, {context}")
     rows = range(args.rows)
-    return [([tokens[(i + row) % len(tokens)] for row in rows], [at + row for row in rows])
-            for i, at in enumerate(positions)]  # fmt: skip
+    return [
+        ([tokens[(i + row) % len(tokens)] for row in rows], [at + row for row in rows])
+        for i, at in enumerate(positions)
+    ]
 
 
 def _machine(schedule: Schedule) -> Machine | None:
@@ -162,14 +186,23 @@ def _machine(schedule: Schedule) -> Machine | None:
 
 def _again(schedule: Schedule, argv: list[str]) -> int:
     """The same command in a process with as many virtual devices as the schedule has cores; its exit status."""
-    print(f"note: schedule `{schedule.name}` is for {schedule.cores} cores: going on in a process with as many virtual "
-          "devices", file=sys.stderr, flush=True)  # fmt: skip
+    print(
+        f"note: schedule `{schedule.name}` is for {schedule.cores} cores: going on in a process with as many virtual "
+        "devices",
+        file=sys.stderr,
+        flush=True,
+    )
     flags = f"{os.environ.get('XLA_FLAGS', '')} {_VIRTUAL}={schedule.cores}".strip()
     return subprocess.run(itself("verify", *argv), env=os.environ | {"XLA_FLAGS": flags}, check=False).returncode
 
 
-def _compared(args: argparse.Namespace, binding: Binding, program: Program, machine: Machine,
-              steps: list[tuple[list[int], list[int]]]) -> Verified:  # fmt: skip
+def _compared(
+    args: argparse.Namespace,
+    binding: Binding,
+    program: Program,
+    machine: Machine,
+    steps: list[tuple[list[int], list[int]]],
+) -> Verified:
     import jax
 
     from ...dsl.diagnostics import did_you_mean

@@ -17,18 +17,42 @@ def described(program: Program, verified: Verified, *, interpreted: bool, corrup
     for part, compared in verified.by_part().items():
         worst, carried = verified.worst(part), _carried(verified, part)
         where = {"value": worst.value, "layer": worst.layer, "step": worst.step, "row": worst.row}
-        parts.append({
-            "part": part, "layers": len(program.layers_of(part)),
-            "compared": len(compared), "ok": part not in verified.red, "worst": where | _numbers(worst.own),
-            "carried": None if carried is None else _numbers(carried),
-        })  # fmt: skip
-    ids = [{"step": c.step, "row": c.row, "token": c.token, "position": c.position, "kernel": c.kernel,
-            "reference": c.reference, "ok": c.agrees} for c in verified.choices]  # fmt: skip
+        parts.append(
+            {
+                "part": part,
+                "layers": len(program.layers_of(part)),
+                "compared": len(compared),
+                "ok": part not in verified.red,
+                "worst": where | _numbers(worst.own),
+                "carried": None if carried is None else _numbers(carried),
+            }
+        )
+    ids = [
+        {
+            "step": c.step,
+            "row": c.row,
+            "token": c.token,
+            "position": c.position,
+            "kernel": c.kernel,
+            "reference": c.reference,
+            "ok": c.agrees,
+        }
+        for c in verified.choices
+    ]
     return {
-        "model": program.schedule.model.name, "schedule": program.schedule.name, "cores": program.schedule.cores,
-        "rows": program.rows, "dtype": program.instance.working, "interpreted": interpreted, "corrupt": corrupt,
-        "limits": _numbers(verified.limits), "parts": parts, "ids": ids, "red": list(verified.red), "ok": verified.ok,
-    }  # fmt: skip
+        "model": program.schedule.model.name,
+        "schedule": program.schedule.name,
+        "cores": program.schedule.cores,
+        "rows": program.rows,
+        "dtype": program.instance.working,
+        "interpreted": interpreted,
+        "corrupt": corrupt,
+        "limits": _numbers(verified.limits),
+        "parts": parts,
+        "ids": ids,
+        "red": list(verified.red),
+        "ok": verified.ok,
+    }
 
 
 def show(program: Program, verified: Verified, result: dict[str, Any]) -> None:
@@ -42,20 +66,29 @@ def show(program: Program, verified: Verified, result: dict[str, Any]) -> None:
         worst, carried = part["worst"], part["carried"]
         layer = "" if worst["layer"] is None else f" in layer {worst['layer']}"
         table.add_row(
-            part["part"], str(part["layers"] or ""), _shown(worst["cosine"], ".9f"), _shown(worst["largest"], ".1e"),
-            _shown(worst["rms"], ".1e"), f"{worst['value']}{layer}, step {worst['step']}, row {worst['row']}",
+            part["part"],
+            str(part["layers"] or ""),
+            _shown(worst["cosine"], ".9f"),
+            _shown(worst["largest"], ".1e"),
+            _shown(worst["rms"], ".1e"),
+            f"{worst['value']}{layer}, step {worst['step']}, row {worst['row']}",
             "" if carried is None else _shown(carried["rms"], ".1e"),
             "[green]same[/]" if part["ok"] else "[bold red]differs[/]",
-        )  # fmt: skip
+        )
     out.print(table)
     for choice in result["ids"]:
         if not choice["ok"]:
-            out.print(f"step {choice['step']}, row {choice['row']}: the kernel chooses {choice['kernel']}, the "
-                      f"reference {choice['reference']}", style="red")  # fmt: skip
+            out.print(
+                f"step {choice['step']}, row {choice['row']}: the kernel chooses {choice['kernel']}, the "
+                f"reference {choice['reference']}",
+                style="red",
+            )
     same, cores = sum(choice["ok"] for choice in result["ids"]), result["cores"]
-    out.print(f"{'interpreted' if result['interpreted'] else 'compiled'} for {cores} core{'s' * (cores > 1)}, rows "
-              f"{result['rows']}, {result['dtype']}: {len(verified.comparisons)} values compared in "
-              f"{result['seconds']:.1f} s; {same} of {len(result['ids'])} ids are the reference's")  # fmt: skip
+    out.print(
+        f"{'interpreted' if result['interpreted'] else 'compiled'} for {cores} core{'s' * (cores > 1)}, rows "
+        f"{result['rows']}, {result['dtype']}: {len(verified.comparisons)} values compared in "
+        f"{result['seconds']:.1f} s; {same} of {len(result['ids'])} ids are the reference's"
+    )
     for name in result["red"]:
         stated = program.instance.model.parts.get(name)
         at = (

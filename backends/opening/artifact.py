@@ -108,8 +108,13 @@ def identity(program: p.Program) -> dict[str, Any]:
 
 
 def _bill(charged: Bill) -> dict[str, Any]:
-    memories = {"vmem": charged.vmem, "vmem_passing": charged.passing, "smem": charged.smem,
-                "semaphores": charged.semaphores, "hbm": charged.hbm}  # fmt: skip
+    memories = {
+        "vmem": charged.vmem,
+        "vmem_passing": charged.passing,
+        "smem": charged.smem,
+        "semaphores": charged.semaphores,
+        "hbm": charged.hbm,
+    }
     return {
         "rows": charged.rows,
         "vmem_bytes": charged.total,

@@ -25,9 +25,16 @@ if TYPE_CHECKING:
 
 # What must be the same, and what messages call it.
 _NAMED = {
-    "model": "model", "schedule": "schedule", "dtype": "working type", "target": "target", "topology": "topology",
-    "mesh": "mesh", "rows": "rows", "consecutive": "consecutive tokens", "context": "context",
-}  # fmt: skip
+    "model": "model",
+    "schedule": "schedule",
+    "dtype": "working type",
+    "target": "target",
+    "topology": "topology",
+    "mesh": "mesh",
+    "rows": "rows",
+    "consecutive": "consecutive tokens",
+    "context": "context",
+}
 
 # How a step was compiled otherwise, and what more to say of it.
 type Difference = tuple[str, tuple[str, ...]]
@@ -94,8 +101,9 @@ class Compiled:
         ours = {"definition": self.served.definition, **identity(self.served.program(rows, context))}
         folder, helps = self.bundle.folder, self._helps(rows, context)
         differences = [*self._differences(step, ours), *_of_versions(step.manifest["versions"], versions())]
-        diagnostics = [Diagnostic("E508", f"`{folder}` was compiled {how}", None, (), notes, helps)
-                 for how, notes in differences]  # fmt: skip
+        diagnostics = [
+            Diagnostic("E508", f"`{folder}` was compiled {how}", None, (), notes, helps) for how, notes in differences
+        ]
         diagnostics += unfit_host(str(folder), step.manifest, attached() if devices is None else devices)
         if diagnostics:
             raise MksError(diagnostics)
@@ -150,8 +158,10 @@ def first_difference(theirs: str, ours: str) -> tuple[str, ...]:
     """The first lines in which two texts differ, for notes."""
     lines = zip_longest(theirs.splitlines(), ours.splitlines())
     at, (there, here) = next(((i, pair) for i, pair in enumerate(lines, 1) if pair[0] != pair[1]), (0, (None, None)))
-    return tuple(f"line {at} {where}: {'nothing' if line is None else f'`{line.strip()}`'}"
-                 for where, line in (("there", there), ("here", here)))  # fmt: skip
+    return tuple(
+        f"line {at} {where}: {'nothing' if line is None else f'`{line.strip()}`'}"
+        for where, line in (("there", there), ("here", here))
+    )
 
 
 def _shown(value: Any) -> str:

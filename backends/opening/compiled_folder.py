@@ -14,10 +14,22 @@ from ...dsl.text.files import read_regular
 
 # What is compared with what is served; a manifest says more.
 _KINDS: dict[str, type | tuple[type, ...]] = {
-    "name": str, "definition": str, "model": str, "schedule": str, "dtype": str, "sizes": dict, "rows": int,
-    "consecutive": bool, "context": int, "target": str, "topology": list, "mesh": dict, "cores": int, "layout": str,
+    "name": str,
+    "definition": str,
+    "model": str,
+    "schedule": str,
+    "dtype": str,
+    "sizes": dict,
+    "rows": int,
+    "consecutive": bool,
+    "context": int,
+    "target": str,
+    "topology": list,
+    "mesh": dict,
+    "cores": int,
+    "layout": str,
     "versions": dict,
-}  # fmt: skip
+}
 
 
 @frozen

@@ -47,8 +47,10 @@ def _without_faulty(definition: Definition) -> tuple[Definition, list[Diagnostic
     Their text becomes blanks, so that all else stays where it is. Pairings of schedules go with them.
     """
     items = [item for item in definition.file.items if isinstance(item, s.Schedule | s.Speculate)]
-    wrong = {id(item): [d for d in definition.diagnostics if d.severity == "error" and _within(item.span, d)]
-             for item in items}  # fmt: skip
+    wrong = {
+        id(item): [d for d in definition.diagnostics if d.severity == "error" and _within(item.span, d)]
+        for item in items
+    }
     source, text = definition.file.source, definition.file.source.text
     for item in items:
         if wrong[id(item)] or isinstance(item, s.Speculate):
@@ -58,11 +60,16 @@ def _without_faulty(definition: Definition) -> tuple[Definition, list[Diagnostic
     if other.failed:
         return definition, []
     return other, [
-        Diagnostic("W202", f"`{item.name.text}` has errors, and is left out: nothing is scheduled here",
-                   Label(item.name.span), notes=tuple(f"{d.code}: {d.message}" for d in wrong[id(item)]),
-                   helps=("`mks check` shows where",))
-        for item in items if wrong[id(item)]
-    ]  # fmt: skip
+        Diagnostic(
+            "W202",
+            f"`{item.name.text}` has errors, and is left out: nothing is scheduled here",
+            Label(item.name.span),
+            notes=tuple(f"{d.code}: {d.message}" for d in wrong[id(item)]),
+            helps=("`mks check` shows where",),
+        )
+        for item in items
+        if wrong[id(item)]
+    ]
 
 
 def _within(span: Span, diagnostic: Diagnostic) -> bool:
@@ -104,9 +111,14 @@ def text_place(path: Path) -> Path:
 
 
 def bind(
-    model: Model, path: Path, diagnostics: list[Diagnostic], *, adopt: bool, sizes: Mapping[str, int | float] | None,
+    model: Model,
+    path: Path,
+    diagnostics: list[Diagnostic],
+    *,
+    adopt: bool,
+    sizes: Mapping[str, int | float] | None,
     dtype: str,
-) -> Binding:  # fmt: skip
+) -> Binding:
     """A checkpoint that fits the model; warnings go to `diagnostics`. Raises `MksError` with all that is wrong.
 
     `adopt` takes the sizes from its config; `dtype` is the working type, or `auto`.

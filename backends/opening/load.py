@@ -121,17 +121,20 @@ def open_model(
         decoder = partial(_reference, binding, main.name, loading, tokens_per_row)
         return Opened(main.name, files, longest, decoder, tuple(diagnostics))
     text = definition.file.source
-    served = Served(
-        self_contained(text), model, binding.instance, planned, from_checkpoint(binding),
-        path if sizes_from_config else None,
-    )  # fmt: skip
+    adopted = path if sizes_from_config else None
+    served = Served(self_contained(text), model, binding.instance, planned, from_checkpoint(binding), adopted)
     return _by_kernels(served, steps, files, longest, loading, tuple(diagnostics))
 
 
 def _open_packed(
-    folder: Path, model: str | None, backend: str, dtype: str | None, others: bool, steps: Steps | None,
+    folder: Path,
+    model: str | None,
+    backend: str,
+    dtype: str | None,
+    others: bool,
+    steps: Steps | None,
     loading: Loading,
-) -> Opened:  # fmt: skip
+) -> Opened:
     """What `mks pack` wrote, which is one model at its sizes, for the kernels of one schedule."""
     from ...models.packing.packed import open_packed
 
@@ -146,9 +149,13 @@ def _open_packed(
         _check_packed_from(model, folder, packed.manifest["definition"])
     files = read_text_files(folder)
     served = Served(
-        packed.manifest["definition"], model or packed.manifest["name"], packed.instance, packed.schedule,
-        from_packed(packed), folder,
-    )  # fmt: skip
+        packed.manifest["definition"],
+        model or packed.manifest["name"],
+        packed.instance,
+        packed.schedule,
+        from_packed(packed),
+        folder,
+    )
     return _by_kernels(served, steps, files, _longest(files.config), loading)
 
 
@@ -159,10 +166,16 @@ def _check_packed_from(model: str, folder: Path, packed: str) -> None:
         raise MksError(diagnostics)
     text = self_contained(source)
     if text != packed:
-        raise MksError([Diagnostic("E436", f"`{folder}` was packed from another definition than `{model}`",
-                                   notes=first_difference(packed, text),
-                                   helps=("without MODEL, what was packed is taken",
-                                          f"`mks pack {model} -o FOLDER` packs this one"))])  # fmt: skip
+        raise MksError(
+            [
+                Diagnostic(
+                    "E436",
+                    f"`{folder}` was packed from another definition than `{model}`",
+                    notes=first_difference(packed, text),
+                    helps=("without MODEL, what was packed is taken", f"`mks pack {model} -o FOLDER` packs this one"),
+                )
+            ]
+        )
 
 
 def _longest(config: Mapping[str, Any]) -> int | None:
@@ -171,9 +184,13 @@ def _longest(config: Mapping[str, Any]) -> int | None:
 
 
 def _by_kernels(
-    served: Served, steps: Steps | None, files: TextFiles, longest: int | None, loading: Loading,
+    served: Served,
+    steps: Steps | None,
+    files: TextFiles,
+    longest: int | None,
+    loading: Loading,
     warnings: tuple[Diagnostic, ...] = (),
-) -> Opened:  # fmt: skip
+) -> Opened:
     compiled = None if steps is None else Compiled(steps, served)
     executable = None if compiled is None else compiled.executable
     try:
@@ -196,14 +213,20 @@ def _reference(
         span = SERVING_SPAN if ahead else None
         try:
             decoder = ReferenceDecoder(
-                binding.instance, values(binding, progress), rows=rows, context=context, same=same, span=span,
+                binding.instance,
+                values(binding, progress),
+                rows=rows,
+                context=context,
+                same=same,
+                span=span,
                 tokens_per_row=tokens_per_row,
-            )  # fmt: skip
+            )
         except (MemoryError, RuntimeError) as e:
             if isinstance(e, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(e):
                 raise
-            raise CannotOpen(f"{rows} rows of {context} positions do not fit into memory; "
-                             "ask for fewer rows or a shorter context") from e  # fmt: skip
+            raise CannotOpen(
+                f"{rows} rows of {context} positions do not fit into memory; ask for fewer rows or a shorter context"
+            ) from e
     if ahead:
         decoder.compile()
     return decoder

@@ -57,9 +57,13 @@ def sized(schedule: Schedule, instance: Instance, rows: int, context: int) -> Sc
 
 
 def kernels(
-    instance: Instance, schedule: Schedule, source: Source, span: int, loading: Loading,
+    instance: Instance,
+    schedule: Schedule,
+    source: Source,
+    span: int,
+    loading: Loading,
     steps: Callable[[int], Path] | None = None,
-) -> Callable[[int, int, bool], Decoder]:  # fmt: skip
+) -> Callable[[int, int, bool], Decoder]:
     """What makes a decoder of `rows`, `context` and `ahead`; with `ahead` prompts are read in passes of `span` tokens.
 
     Raises at once `MksError` where kernels cannot do what the definition says, and `NoDevices`. With `steps`, which

@@ -53,12 +53,19 @@ class Lane:
 def lanes(prediction: Prediction) -> tuple[Lane, ...]:
     """All lanes of a step, in the order in which they are shown; every slot of a ring has one, used or not."""
     trace = prediction.trace
-    spans = {kind: [Event(s.start, s.stop, s.where.what, s.where, s.where.scope) for s in trace.spans if s.kind == kind]
-             for kind in ("mxu", "vpu")}  # fmt: skip
-    waits = [Event(s.start, s.stop, name(s.where), s.where, s.where.scope, about=f"waits for {KINDS[s.kind]}")
-             for s in trace.spans if s.kind not in spans]  # fmt: skip
-    sent = [Event(m.start, m.stop, m.where.what, m.where, m.where.scope, about=f"round {m.number + 1}")
-            for m in trace.messages]  # fmt: skip
+    spans = {
+        kind: [Event(s.start, s.stop, s.where.what, s.where, s.where.scope) for s in trace.spans if s.kind == kind]
+        for kind in ("mxu", "vpu")
+    }
+    waits = [
+        Event(s.start, s.stop, name(s.where), s.where, s.where.scope, about=f"waits for {KINDS[s.kind]}")
+        for s in trace.spans
+        if s.kind not in spans
+    ]
+    sent = [
+        Event(m.start, m.stop, m.where.what, m.where, m.where.scope, about=f"round {m.number + 1}")
+        for m in trace.messages
+    ]
     return (
         Lane("HBM", "hbm", "HBM", tuple(busy(trace.transfers, prediction.target.memory.hbm_latency.value))),
         *_slots(prediction.program, trace.transfers),
@@ -118,8 +125,12 @@ def apart(lane: Lane) -> Iterator[Lane]:
         rows[at].append(event)
         heapq.heappush(ends, (event.end, at))
     for i, events in enumerate(rows or [[]]):
-        yield evolve(lane, name=lane.name if i == 0 else f"{lane.name} ({i + 1})", events=tuple(events),
-                     slot=None if i else lane.slot)  # fmt: skip
+        yield evolve(
+            lane,
+            name=lane.name if i == 0 else f"{lane.name} ({i + 1})",
+            events=tuple(events),
+            slot=None if i else lane.slot,
+        )
 
 
 def name(where: Where) -> str:

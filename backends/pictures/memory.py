@@ -26,8 +26,7 @@ def memory(prediction: Prediction) -> Drawing:
     memory_bands, hue = bands(prediction, counted), hues(program)
     up = _HIGH / _most(counted)
     base = _TOP + _HIGH
-    head = (f"VMEM: {program.schedule.name} of {program.schedule.model.name}, "
-            f"{program.of.words}")  # fmt: skip
+    head = f"VMEM: {program.schedule.name} of {program.schedule.model.name}, {program.of.words}"
     where = f" in {counted.peak}" if counted.peak else ""
     has = f"{mib(counted.limit)} that a {program.schedule.target.name} has"
     total = f"{mib(counted.total)} at the peak{where}, of {has}"
@@ -44,14 +43,21 @@ def memory(prediction: Prediction) -> Drawing:
             at -= band.bytes * up
         for event in ran:
             if event.start < window.end and event.stop > window.begin:
-                x = [left + (min(max(s, window.begin), window.end) - window.begin) / (window.end - window.begin)
-                     * (right - left) for s in (event.start, event.stop)]  # fmt: skip
+                x = [
+                    left
+                    + (min(max(s, window.begin), window.end) - window.begin)
+                    / (window.end - window.begin)
+                    * (right - left)
+                    for s in (event.start, event.stop)
+                ]
                 body += _scope_box(event.label, x[0], x[1], hue, _room(counted, event.label), at, up)
     body += _scale(counted, up, base)
     body += _peak(counted, up, base)
     body += _names(memory_bands, counted, up, base, hue)
-    about = (f"Each buffer in VMEM as a band over the step, grouped by the part that it is for: pale where it is "
-             f"reserved, strong where it is in use. {total}.")  # fmt: skip
+    about = (
+        f"Each buffer in VMEM as a band over the step, grouped by the part that it is for: pale where it is "
+        f"reserved, strong where it is in use. {total}."
+    )
     return Drawing("memory", WIDTH, base + 40, head, about, "\n".join(body))
 
 

@@ -72,20 +72,27 @@ def page(prediction: Prediction) -> str:
 def _figures(prediction: Prediction, counted: Bill) -> str:
     waits = sum(stall.seconds for stall in prediction.stalls)
     sent = sum(each["sent_bytes"] * each["runs"] for each in collectives(prediction.program))
-    figures = [("step", f"{prediction.step * 1e3:.3f} ms"), ("time of its bytes", f"{prediction.floor * 1e3:.3f} ms"),
-            ("HBM used", f"{prediction.used:.1%}"), ("from and to HBM", f"{prediction.bytes / 1e9:.3f} GB"),
-            ("the core waits", f"{waits * 1e3:.3f} ms"), ("sent over links", f"{sent / 1e6:.3g} MB"),
-            ("VMEM at the peak", f"{mib(counted.total)} of {mib(counted.limit)}")]  # fmt: skip
+    figures = [
+        ("step", f"{prediction.step * 1e3:.3f} ms"),
+        ("time of its bytes", f"{prediction.floor * 1e3:.3f} ms"),
+        ("HBM used", f"{prediction.used:.1%}"),
+        ("from and to HBM", f"{prediction.bytes / 1e9:.3f} GB"),
+        ("the core waits", f"{waits * 1e3:.3f} ms"),
+        ("sent over links", f"{sent / 1e6:.3g} MB"),
+        ("VMEM at the peak", f"{mib(counted.total)} of {mib(counted.limit)}"),
+    ]
     return f"<dl>{''.join(f'<div><dt>{name}</dt><dd>{value}</dd></div>' for name, value in figures)}</dl>"
 
 
 def _bill(counted: Bill) -> Iterator[str]:
     yield "<h2>Bill</h2>"
     vmem = f"VMEM{f', at its peak in {counted.peak}' if counted.peak else ''}"
-    memories = ((vmem, counted.lines, counted.total, counted.limit, _size),
-                ("SMEM", counted.smem, counted.scalars, counted.smem_limit, _size),
-                ("semaphores", counted.semaphores, sum(x.bytes for x in counted.semaphores), None, _size),
-                ("HBM", counted.hbm, counted.held, counted.hbm_limit, gib))  # fmt: skip
+    memories = (
+        (vmem, counted.lines, counted.total, counted.limit, _size),
+        ("SMEM", counted.smem, counted.scalars, counted.smem_limit, _size),
+        ("semaphores", counted.semaphores, sum(x.bytes for x in counted.semaphores), None, _size),
+        ("HBM", counted.hbm, counted.held, counted.hbm_limit, gib),
+    )
     for name, lines, total, limit, sized in memories:
         of = "" if limit is None else f" of {sized(limit)}"
         yield f'<table><tr><th>{escape(name)}</th><th class="n">{sized(total)}{of}</th></tr>'
@@ -145,8 +152,10 @@ def _lines(source: Source, by_line: Costs, prediction: Prediction, longest: floa
 def _cost(cost: Cost, prediction: Prediction, longest: float) -> str:
     computing, waiting = (100 * part / longest for part in (cost.computing, cost.waiting))
     tip = f"computes {cost.computing * 1e6:.2f} us, waits {cost.waiting * 1e6:.2f} us"
-    bar = f'<div class="bar" title="{tip}"><i class="c" style="width:{computing:.1f}%"></i>' \
-          f'<i class="w" style="width:{waiting:.1f}%"></i></div>'  # fmt: skip
+    bar = (
+        f'<div class="bar" title="{tip}"><i class="c" style="width:{computing:.1f}%"></i>'
+        f'<i class="w" style="width:{waiting:.1f}%"></i></div>'
+    )
     moved = f"{cost.bytes / 1e6:.2f}" if cost.bytes else ""
     return (
         f'<td class="n">{cost.seconds * 1e6:.2f}</td><td>{bar}</td><td class="n">{cost.seconds / prediction.step:.1%}'

@@ -23,11 +23,18 @@ def trace(prediction: Prediction, most: int = MOST) -> str:
     if left_out:
         slices = sorted(slices, key=lambda each: each[2].start - each[2].stop)[:most]
     slices.sort(key=lambda each: (each[2].start, each[0]))
-    title = (f"{program.schedule.name} of {program.schedule.model.name}, {program.of.words} at position "
-             f"{prediction.position}, predicted")  # fmt: skip
-    events = [_named("process_name", 0, title), *(
-        metadata for number, lane in every
-        for metadata in (_named("thread_name", number, lane.name), _sorted(number)))]  # fmt: skip
+    title = (
+        f"{program.schedule.name} of {program.schedule.model.name}, {program.of.words} at position "
+        f"{prediction.position}, predicted"
+    )
+    events = [
+        _named("process_name", 0, title),
+        *(
+            metadata
+            for number, lane in every
+            for metadata in (_named("thread_name", number, lane.name), _sorted(number))
+        ),
+    ]
     if left_out:
         events.append(_named("process_labels", 0, f"{left_out} shortest events left out"))
     events += [_event(number, lane, event) for number, lane, event in slices]
@@ -58,8 +65,16 @@ def _event(thread: int, lane: Lane, event: Event) -> dict[str, Any]:
         args["about"] = event.about
     start = _us(event.start)
     # Rounded at both ends, so that what follows still does.
-    return {"ph": "X", "pid": _PROCESS, "tid": thread, "ts": start, "dur": round(_us(event.stop) - start, 4),
-            "name": event.label, "cat": lane.kind, "args": args}  # fmt: skip
+    return {
+        "ph": "X",
+        "pid": _PROCESS,
+        "tid": thread,
+        "ts": start,
+        "dur": round(_us(event.stop) - start, 4),
+        "name": event.label,
+        "cat": lane.kind,
+        "args": args,
+    }
 
 
 def _us(seconds: float) -> float:

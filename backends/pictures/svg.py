@@ -13,17 +13,29 @@ _EM = 0.57  # a letter's width, on average and rather too wide
 
 # Parts of a model, told apart by hue in light and in dark.
 _PARTS = (
-    ("#2f6fb5", "#5b9de0"), ("#187a5e", "#3fb893"), ("#9a6512", "#d9a040"), ("#8a4fa8", "#b884d6"),
-    ("#4c7d1f", "#86b84f"), ("#b34a78", "#dd7fa8"), ("#2c8a9c", "#55b7ca"), ("#7d6a4a", "#b09d7c"),
-)  # fmt: skip
+    ("#2f6fb5", "#5b9de0"),
+    ("#187a5e", "#3fb893"),
+    ("#9a6512", "#d9a040"),
+    ("#8a4fa8", "#b884d6"),
+    ("#4c7d1f", "#86b84f"),
+    ("#b34a78", "#dd7fa8"),
+    ("#2c8a9c", "#55b7ca"),
+    ("#7d6a4a", "#b09d7c"),
+)
 PARTS = len(_PARTS)
 _COLOURS = {
-    "paper": ("#ffffff", "#16181b"), "ink": ("#1f2328", "#e8e6e3"), "soft": ("#656d76", "#9aa0a8"),
-    "track": ("#f3f4f6", "#1f2226"), "line": ("#dfe2e6", "#33373d"), "hbm": ("#57606a", "#9aa4af"),
-    "wait": ("#cf2f3a", "#ff6b6b"), "link": ("#9a6700", "#e3b341"), "whole": ("#6b7684", "#8c97a5"),
+    "paper": ("#ffffff", "#16181b"),
+    "ink": ("#1f2328", "#e8e6e3"),
+    "soft": ("#656d76", "#9aa0a8"),
+    "track": ("#f3f4f6", "#1f2226"),
+    "line": ("#dfe2e6", "#33373d"),
+    "hbm": ("#57606a", "#9aa4af"),
+    "wait": ("#cf2f3a", "#ff6b6b"),
+    "link": ("#9a6700", "#e3b341"),
+    "whole": ("#6b7684", "#8c97a5"),
     "on": ("#ffffff", "#0f1113"),
     **{f"part{i}": pair for i, pair in enumerate(_PARTS)},
-}  # fmt: skip
+}
 
 
 @frozen
@@ -40,17 +52,24 @@ class Drawing:
 
 def style() -> str:
     """Classes `f-NAME` fill and `s-NAME` stroke."""
-    lines = [f".mks text{{font:{FONT}px {_FAMILY};font-variant-numeric:tabular-nums}}", ".mks .big{font-size:15px;"
-             "font-weight:600}", ".mks .head{font-weight:600}", ".mks .small{font-size:9px}",
-             ".mks .pale{opacity:.22}", ".mks .held{opacity:.38}", ".mks .dash{stroke-dasharray:5 3}"]  # fmt: skip
+    lines = [
+        f".mks text{{font:{FONT}px {_FAMILY};font-variant-numeric:tabular-nums}}",
+        ".mks .big{font-size:15px;font-weight:600}",
+        ".mks .head{font-weight:600}",
+        ".mks .small{font-size:9px}",
+        ".mks .pale{opacity:.22}",
+        ".mks .held{opacity:.38}",
+        ".mks .dash{stroke-dasharray:5 3}",
+    ]
     halo = ".mks .halo{{paint-order:stroke;stroke:{};stroke-width:3px;stroke-linejoin:round}}"
     light, dark = ([*_classes(i), halo.format(_COLOURS["paper"][i])] for i in (0, 1))
     return "\n".join([*lines, *light, "@media (prefers-color-scheme:dark){", *dark, "}"])
 
 
 def _classes(dark: int) -> list[str]:
-    return [f".mks .f-{name}{{fill:{pair[dark]}}}.mks .s-{name}{{stroke:{pair[dark]}}}" for name, pair in
-            _COLOURS.items()]  # fmt: skip
+    return [
+        f".mks .f-{name}{{fill:{pair[dark]}}}.mks .s-{name}{{stroke:{pair[dark]}}}" for name, pair in _COLOURS.items()
+    ]
 
 
 def document(drawings: Iterable[Drawing]) -> str:
@@ -82,15 +101,19 @@ def _root(name: str, width: float, height: float, title: str, about: str, body: 
 
 def rect(x: float, y: float, width: float, height: float, classes: str, tip: str = "") -> str:
     """A rectangle; `tip` is shown to who points at it."""
-    head = (f'<rect x="{number(x)}" y="{number(y)}" width="{number(max(width, 0.2))}" '
-            f'height="{number(max(height, 0.2))}" class="{classes}"')  # fmt: skip
+    head = (
+        f'<rect x="{number(x)}" y="{number(y)}" width="{number(max(width, 0.2))}" '
+        f'height="{number(max(height, 0.2))}" class="{classes}"'
+    )
     return f"{head}><title>{escape(tip)}</title></rect>" if tip else f"{head}/>"
 
 
 def line(x1: float, y1: float, x2: float, y2: float, classes: str, width: float = 1) -> str:
     """A straight line."""
-    return (f'<line x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}" class="{classes}" '
-            f'stroke-width="{number(width)}"/>')  # fmt: skip
+    return (
+        f'<line x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}" class="{classes}" '
+        f'stroke-width="{number(width)}"/>'
+    )
 
 
 def text(x: float, y: float, content: str, classes: str = "f-ink", anchor: str = "start") -> str:

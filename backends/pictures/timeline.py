@@ -25,8 +25,10 @@ def timeline(prediction: Prediction) -> Drawing:
     """A panel for each kind of layer."""
     program, hue = prediction.program, hues(prediction.program)
     all_lanes, ran = lanes(prediction), scope_events(prediction)
-    head = (f"Timeline: {program.schedule.name} of {program.schedule.model.name}, "
-            f"{program.of.words} at position {prediction.position}")  # fmt: skip
+    head = (
+        f"Timeline: {program.schedule.name} of {program.schedule.model.name}, "
+        f"{program.of.words} at position {prediction.position}"
+    )
     step = f"{prediction.step * 1e3:.3f} ms a step, predicted; compute {prediction.compute}"
     body = [text(16, 26, head, "f-ink big"), text(16, 43, step, "f-soft"), *_legend(hue)]
     at = _TOP
@@ -34,15 +36,21 @@ def timeline(prediction: Prediction) -> Drawing:
         panel, height = _panel(program, window, all_lanes, ran, hue, at)
         body += panel
         at += height
-    about = (f"For each kind of layer, one layer and parts of its neighbours over time. Rows: HBM, each ring's slots, "
-             f"other transfers, matrix and vector unit, links, and where the core waits. {step}.")  # fmt: skip
+    about = (
+        f"For each kind of layer, one layer and parts of its neighbours over time. Rows: HBM, each ring's slots, "
+        f"other transfers, matrix and vector unit, links, and where the core waits. {step}."
+    )
     return Drawing("timeline", WIDTH, at + 8, head, about, "\n".join(body))
 
 
 def _legend(hue: dict[str, str]) -> Iterator[str]:
     at = WIDTH - _RIGHT
-    items = [*((part, f"f-{name}") for part, name in hue.items()), ("step", "f-whole"),
-             ("arrived, not yet used", "f-whole held"), ("wait", "f-wait")]  # fmt: skip
+    items = [
+        *((part, f"f-{name}") for part, name in hue.items()),
+        ("step", "f-whole"),
+        ("arrived, not yet used", "f-whole held"),
+        ("wait", "f-wait"),
+    ]
     for label, classes in reversed(items):
         at -= wide(label)
         yield text(at, 43, label, "f-soft")
@@ -75,8 +83,14 @@ def _panel(
         marks += _label(event.label, left, right, at + _ROW - 5, "f-ink" if outside else "f-on head")
     at += _ROW + 4
     group = ""
-    shown = {*program.rings, "HBM", "core", "links", "waits", *(
-        lane.group for lane in all_lanes if lane.name != lane.group and _within(lane.events, window))}  # fmt: skip
+    shown = {
+        *program.rings,
+        "HBM",
+        "core",
+        "links",
+        "waits",
+        *(lane.group for lane in all_lanes if lane.name != lane.group and _within(lane.events, window)),
+    }
     for lane in all_lanes:
         events = _joined(_within(lane.events, window), _SEEN / scale)
         if lane.group not in shown and not events:
@@ -89,15 +103,22 @@ def _panel(
         for event in events:
             marks += _drawn(lane, event, x(event.start), x(event.stop), x(event.end), at, high, hue)
         at += high + _GAP
-    lines = [svg.line(x(s), first - 4, x(s), at, "s-soft dash") for s in (window.start, window.stop)
-             if window.begin < s < window.end]  # fmt: skip
+    lines = [
+        svg.line(x(s), first - 4, x(s), at, "s-soft dash")
+        for s in (window.start, window.stop)
+        if window.begin < s < window.end
+    ]
     return [*body, *_axis(window, scale, first + _ROW, at), *marks, *lines], at + 34 - top
 
 
 def _inside(all_lanes: Sequence[Lane], kind: str, window: Window) -> float:
     """Seconds of the layer in which lanes of a kind are busy."""
-    return sum(max(0.0, min(event.stop, window.stop) - max(event.start, window.start))
-               for lane in all_lanes if lane.kind == kind for event in lane.events)  # fmt: skip
+    return sum(
+        max(0.0, min(event.stop, window.stop) - max(event.start, window.start))
+        for lane in all_lanes
+        if lane.kind == kind
+        for event in lane.events
+    )
 
 
 def _within(events: Sequence[Event], window: Window) -> list[Event]:
@@ -110,8 +131,12 @@ def _joined(events: Sequence[Event], near: float) -> list[Event]:
     for event in events:
         last = merged[-1] if merged else None
         short = last is not None and last.part == event.part and not (event.held or last.held)
-        if last is not None and short and event.start - last.stop < near and (
-                event.label == last.label or event.stop - last.start < 4 * near):  # fmt: skip
+        if (
+            last is not None
+            and short
+            and event.start - last.stop < near
+            and (event.label == last.label or event.stop - last.start < 4 * near)
+        ):
             label = last.label if event.label in last.label.split(", ") else f"{last.label}, {event.label}"
             merged[-1] = evolve(last, stop=event.stop, label=label, bytes=last.bytes + event.bytes)
         else:

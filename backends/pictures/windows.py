@@ -63,8 +63,11 @@ def windows(prediction: Prediction) -> list[Window]:
             start, stop = inside[0].start, inside[-1].stop
             around = _AROUND * (stop - start)
             name = f"layer {layer}: {', '.join(parts)}"
-            result.append(Window(name, layer, len(layers), start, stop, max(0.0, start - around),
-                                min(prediction.step, stop + around)))  # fmt: skip
+            result.append(
+                Window(
+                    name, layer, len(layers), start, stop, max(0.0, start - around), min(prediction.step, stop + around)
+                )
+            )
     return result or [Window("the step", None, 1, 0.0, prediction.step, 0.0, prediction.step)]
 
 
@@ -75,8 +78,10 @@ def columns(prediction: Prediction) -> list[Window]:
     if not layers:
         return windows(prediction)
     first, last = layers[0].start, layers[-1].stop
-    inner = [Window(w.name.partition(": ")[2], w.layer, w.runs, w.start, w.stop, w.start, w.stop)
-             for w in windows(prediction)]  # fmt: skip
+    inner = [
+        Window(w.name.partition(": ")[2], w.layer, w.runs, w.start, w.stop, w.start, w.stop)
+        for w in windows(prediction)
+    ]
     ends = (("before", 0.0, first), ("after", last, prediction.step))
     before, after = (Window(name, None, 1, start, stop, start, stop) for name, start, stop in ends)
     return [w for w in (before, *inner, after) if w.stop > w.start]

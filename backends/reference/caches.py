@@ -57,8 +57,9 @@ class Cache:
         return seen if self.last is None else seen & (positions > position - self.last)
 
 
-def write(data: jax.Array, layer: Index, row: Index, axis: int, entries: jax.Array,
-          position: jax.Array, live: jax.Array) -> jax.Array:  # fmt: skip
+def write(
+    data: jax.Array, layer: Index, row: Index, axis: int, entries: jax.Array, position: jax.Array, live: jax.Array
+) -> jax.Array:
     """`data` with `entries` `[B, T, *entry]` at `position` `[B, T]` of rows `row ..`, where `live` `[B, T]`."""
     (b, t), size = position.shape, data.shape[2 + axis]
 

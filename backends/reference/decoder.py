@@ -43,10 +43,18 @@ class ReferenceDecoder:
     rewinds = True
 
     def __init__(
-        self, instance: Instance, weights: Values | Weights, *, rows: int = 1, context: int = 2048, chunk: int = 128,
-        same: Mapping[str, str] | None = None, taps: Taps | None = None, span: int | None = None,
+        self,
+        instance: Instance,
+        weights: Values | Weights,
+        *,
+        rows: int = 1,
+        context: int = 2048,
+        chunk: int = 128,
+        same: Mapping[str, str] | None = None,
+        taps: Taps | None = None,
+        span: int | None = None,
         tokens_per_row: int = 1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.instance, self.rows, self.context = instance, rows, context
         self.tokens_per_row = tokens_per_row
         self.chunk = min(chunk, context)
@@ -178,9 +186,13 @@ class ReferenceDecoder:
     def _run(self, program: _Compiled, tokens: Array, start: Any, lengths: Any, row: int) -> jax.Array:
         """Logits of a pass; taps and the states after it are kept."""
         self._states, (logits, self.tapped) = program(
-            self.weights.arrays, self._states, tokens, np.asarray(start, np.int32), np.asarray(lengths, np.int32),
+            self.weights.arrays,
+            self._states,
+            tokens,
+            np.asarray(start, np.int32),
+            np.asarray(lengths, np.int32),
             np.int32(row),
-        )  # fmt: skip
+        )
         return logits
 
     def _program(self, rows: int, span: int, last_only: bool) -> _Compiled:
@@ -193,8 +205,9 @@ class ReferenceDecoder:
     def lower(self, rows: int, span: int, last_only: bool = False) -> Any:
         """The program for a pass of `span` tokens in each of `rows` rows, before XLA compiles it."""
 
-        def program(arrays: Arrays, states: Arrays, tokens: jax.Array, start: jax.Array, lengths: jax.Array,
-                    row: jax.Array) -> tuple[Arrays, tuple[jax.Array, dict[str, jax.Array]]]:  # fmt: skip
+        def program(
+            arrays: Arrays, states: Arrays, tokens: jax.Array, start: jax.Array, lengths: jax.Array, row: jax.Array
+        ) -> tuple[Arrays, tuple[jax.Array, dict[str, jax.Array]]]:
             weights = Weights(arrays, self.weights.slices)
             first = 0 if rows == self.rows else row
             at = steps.decode_pass(self.instance, weights, self.room, tokens, start, lengths, first)

@@ -212,8 +212,10 @@ def _experts(node: m.Experts, frame: Frame) -> jax.Array:
         return _array(evaluate(node.body, inner))
 
     def one(e: Index, n: Index) -> jax.Array:
-        own = {name: jax.tree.map(lambda v: v.reshape(tokens, *v.shape[2:])[n][None, None], frame.names[name])
-               for name in used}  # fmt: skip
+        own = {
+            name: jax.tree.map(lambda v: v.reshape(tokens, *v.shape[2:])[n][None, None], frame.names[name])
+            for name in used
+        }
         inner = evolve(frame, names=own | {node.parameter: e}, products=[])
         return _array(evaluate(node.body, inner))[0, 0]
 

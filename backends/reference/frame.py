@@ -110,8 +110,9 @@ class Frame:
         store, layer = self._store(state)
         assert store.axis is not None
         entries = jnp.broadcast_to(entries, (*self.at.token.shape, *entries.shape[-(len(store.shape) - 3) :]))
-        written = caches.write(self.states[store.key], layer, self.at.row, store.axis, entries, self.at.position,
-                               self.at.live & guard)  # fmt: skip
+        written = caches.write(
+            self.states[store.key], layer, self.at.row, store.axis, entries, self.at.position, self.at.live & guard
+        )
         self.states = {**self.states, store.key: written}
 
 

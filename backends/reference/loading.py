@@ -49,8 +49,9 @@ def load(instance: Instance, values: Values, same: Mapping[str, str] | None = No
     return Weights(on_device, slices | {name: slices[other] for name, other in same.items()})
 
 
-def layout(instance: Instance, groups: tuple[tuple[str, ...], ...] = (), same: Mapping[str, str] | None = None) -> (
-        tuple[dict[str, WeightSlice], dict[str, tuple[tuple[int, ...], np.dtype[Any]]]]):  # fmt: skip
+def layout(
+    instance: Instance, groups: tuple[tuple[str, ...], ...] = (), same: Mapping[str, str] | None = None
+) -> tuple[dict[str, WeightSlice], dict[str, tuple[tuple[int, ...], np.dtype[Any]]]]:
     """Where each weight goes, and the arrays' shapes and types; each of `groups` shares an array."""
     same = same or {}
     together = {name: group for group in groups for name in group}

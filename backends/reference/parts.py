@@ -92,9 +92,19 @@ class Parts:
             self._compiled[name, layers] = jax.jit(partial(self._execute, body, name, layers))
         return self._compiled[name, layers]
 
-    def _execute(self, statements: Any, part: str | None, layers: tuple[int, ...], arrays: Mapping[str, jax.Array],
-                 token: jax.Array, position: jax.Array, names: Names, states: Arrays, buffers: Arrays,
-                 layer: jax.Array) -> tuple[Names, Arrays, Arrays]:  # fmt: skip
+    def _execute(
+        self,
+        statements: Any,
+        part: str | None,
+        layers: tuple[int, ...],
+        arrays: Mapping[str, jax.Array],
+        token: jax.Array,
+        position: jax.Array,
+        names: Names,
+        states: Arrays,
+        buffers: Arrays,
+        layer: jax.Array,
+    ) -> tuple[Names, Arrays, Arrays]:
         weights = Weights(dict(arrays), self.weights.slices)
         at = decode_pass(self.instance, weights, self.room, token, position, jnp.ones(1, jnp.int32), 0)
         frame = Frame(at, dict(names), states, buffers or buffers_of(at), part, layers, layer)

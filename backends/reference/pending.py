@@ -80,8 +80,9 @@ class _Fetched:
         return whole
 
 
-def fetch(rows: int, first: int, counts: Array, logits: jax.Array, asked: Collection[int],
-          ids: jax.Array | None = None) -> _Fetched:  # fmt: skip
+def fetch(
+    rows: int, first: int, counts: Array, logits: jax.Array, asked: Collection[int], ids: jax.Array | None = None
+) -> _Fetched:
     """What is waited for of a step over rows `first ..` of `rows`, with logits f32 `[width, tokens, vocab]`.
 
     `counts` `[rows]` are how many tokens each row was given, `asked` the rows whose logits come to the host; `ids` are

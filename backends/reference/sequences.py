@@ -28,9 +28,15 @@ class Sequences:
     """
 
     def __init__(
-        self, rows: int, context: int, chunk: int, span: int | None = None, *, tokens_per_row: int = 1,
+        self,
+        rows: int,
+        context: int,
+        chunk: int,
+        span: int | None = None,
+        *,
+        tokens_per_row: int = 1,
         rewinds: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.rows, self.context = rows, context
         self.tokens_per_row, self.rewinds = tokens_per_row, rewinds
         self.chunk = min(chunk, context)

@@ -24,8 +24,16 @@ from .weights import Weights
 type Taps = Mapping[str, tuple[str, tuple[int, ...]]]
 
 
-def run(at: Pass, step: m.Step, states: Arrays, given: dict[str, Value] | None = None, taps: Taps | None = None, *,
-        last_only: bool = False, unrolled: bool = False) -> tuple[dict[str, Value], Arrays]:  # fmt: skip
+def run(
+    at: Pass,
+    step: m.Step,
+    states: Arrays,
+    given: dict[str, Value] | None = None,
+    taps: Taps | None = None,
+    *,
+    last_only: bool = False,
+    unrolled: bool = False,
+) -> tuple[dict[str, Value], Arrays]:
     """A step over a pass: its values by name, taps among them as `[B, T, count, ...]`, and the states after it.
 
     `given` are values that the step takes from elsewhere. With `last_only` what follows the layers is evaluated for
@@ -94,14 +102,17 @@ def buffers_of(at: Pass) -> Arrays:
 def _layers(loop: m.Loop, frame: Frame, step: str, taps: Taps, unrolled: bool) -> None:
     """Every layer's parts in order; the names set before are carried, all others are a part's own."""
     at, parts = frame.at, frame.at.instance.layer_parts(step)
-    tapped = {tap: jnp.stack([jnp.zeros_like(frame.names[name])] * len(wanted), axis=2)
-              for tap, (name, wanted) in taps.items()}  # fmt: skip
+    tapped = {
+        tap: jnp.stack([jnp.zeros_like(frame.names[name])] * len(wanted), axis=2)
+        for tap, (name, wanted) in taps.items()
+    }
 
     def tap(tapped: Arrays, names: dict[str, Value], layer: Index, layers: tuple[int, ...]) -> Arrays:
         return {t: _tap(tapped[t], names[name], wanted, layer, layers) for t, (name, wanted) in taps.items()}
 
-    def body(layer: Index, layers: tuple[int, ...], carry: tuple[dict[str, Value], Arrays, Arrays, Arrays]) -> (
-            tuple[dict[str, Value], Arrays, Arrays, Arrays]):  # fmt: skip
+    def body(
+        layer: Index, layers: tuple[int, ...], carry: tuple[dict[str, Value], Arrays, Arrays, Arrays]
+    ) -> tuple[dict[str, Value], Arrays, Arrays, Arrays]:
         names, states, buffers, tapped = carry
         tapped = tap(tapped, names, layer, layers)
         for part in parts[layers[0]]:
@@ -123,8 +134,10 @@ def segments(instance: Instance, room: Room, step: str = "", unrolled: bool = Fa
     """A step's layers as loops over those with equal parts and storage, or each alone."""
     used = {part.name: states_of(part) & room.stores.keys() for part in instance.model.parts.values()}
     parts = instance.layer_parts(step)
-    kinds = [(names, tuple(room.of(s, layer).key for part in names for s in sorted(used[part])))
-             for layer, names in parts.items()]  # fmt: skip
+    kinds = [
+        (names, tuple(room.of(s, layer).key for part in names for s in sorted(used[part])))
+        for layer, names in parts.items()
+    ]
     return arrange(list(enumerate(kinds)) if unrolled else kinds, next(iter(parts), 0))
 
 
@@ -135,8 +148,9 @@ def states_of(part: m.Part) -> set[str]:
     return read | {s.state for s in part.body if isinstance(s, m.Write)}
 
 
-def _tap(tapped: jax.Array, value: jax.Array, wanted: tuple[int, ...], layer: Index, layers: tuple[int, ...]) -> (
-        jax.Array):  # fmt: skip
+def _tap(
+    tapped: jax.Array, value: jax.Array, wanted: tuple[int, ...], layer: Index, layers: tuple[int, ...]
+) -> jax.Array:
     """`tapped` `[B, T, count, ...]` with `value`, if this layer is one of those wanted."""
     if not set(wanted) & set(layers):
         return tapped
@@ -155,8 +169,9 @@ def _last(frame: Frame) -> Frame:
     def take(value: jax.Array) -> jax.Array:
         return jnp.take_along_axis(value, last.reshape(-1, *(1,) * (value.ndim - 1)), axis=1)
 
-    at = evolve(frame.at, token=take(frame.at.token), position=take(frame.at.position),
-                lengths=jnp.minimum(frame.at.lengths, 1))  # fmt: skip
+    at = evolve(
+        frame.at, token=take(frame.at.token), position=take(frame.at.position), lengths=jnp.minimum(frame.at.lengths, 1)
+    )
     return evolve(frame, at=at, names=jax.tree.map(take, frame.names), buffers=jax.tree.map(take, frame.buffers))
 
 
@@ -180,8 +195,15 @@ def _rows(loop: m.Loop, frame: Frame) -> None:
         frame.names = frame.names | together
 
 
-def decode_pass(instance: Instance, weights: Weights, room: Room, tokens: jax.Array, start: jax.Array,
-                lengths: jax.Array, row: Index) -> Pass:  # fmt: skip
+def decode_pass(
+    instance: Instance,
+    weights: Weights,
+    room: Room,
+    tokens: jax.Array,
+    start: jax.Array,
+    lengths: jax.Array,
+    row: Index,
+) -> Pass:
     """`tokens [B, T]` at positions `start [B]` on, in rows `row ..`, of which `lengths [B]` are real."""
     position = start[:, None] + jnp.arange(tokens.shape[1], dtype=start.dtype)
     return Pass(instance, weights, room, tokens, position, lengths, row)

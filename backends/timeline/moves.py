@@ -98,8 +98,10 @@ def _stream(program: p.Program, schedule: Schedule) -> Iterator[Move]:
     name, at = _free_name(schedule), schedule.span
     for slots in _RINGS:
         stream = Stream(name, slots, -(-slot // 1024) * 1024, written, at, at, at)
-        yield Move(f"stream {name}: all that is not streamed, slots = {slots}",
-                   evolve(schedule, streams=(*schedule.streams, stream)))  # fmt: skip
+        yield Move(
+            f"stream {name}: all that is not streamed, slots = {slots}",
+            evolve(schedule, streams=(*schedule.streams, stream)),
+        )
 
 
 def _streams(at: int, instance: Instance, schedule: Schedule) -> Iterator[Move]:
@@ -113,8 +115,14 @@ def _streams(at: int, instance: Instance, schedule: Schedule) -> Iterator[Move]:
     while low < high:  # the most slots that fit
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fitting(made(middle), instance) else (low, middle - 1)
-    steps = {low, *(slots for slots in (stream.slots - 4, stream.slots - 2, stream.slots + 2, stream.slots + 4,
-                                        stream.slots + 8) if 1 < slots < low)}  # fmt: skip
+    steps = {
+        low,
+        *(
+            slots
+            for slots in (stream.slots - 4, stream.slots - 2, stream.slots + 2, stream.slots + 4, stream.slots + 8)
+            if 1 < slots < low
+        ),
+    }
     for slots in sorted(steps - {stream.slots}):
         yield Move(f"stream {stream.name}: slots = {slots}", made(slots))
 
@@ -154,8 +162,10 @@ def _cache(part: str, schedule: Schedule) -> Iterator[Move]:
     for tile in _TILES:
         for slots in _SLOTS:
             if (tile, slots) != (line.tile, line.slots) and tile <= longest:
-                yield Move(f"prefetch {line.what}.cache (tile = {tile} tokens, slots = {slots})",
-                           _replaced(schedule, at, evolve(line, tile=tile, slots=slots)))  # fmt: skip
+                yield Move(
+                    f"prefetch {line.what}.cache (tile = {tile} tokens, slots = {slots})",
+                    _replaced(schedule, at, evolve(line, tile=tile, slots=slots)),
+                )
 
 
 def _replaced(schedule: Schedule, at: int, line: Prefetch) -> Schedule:

@@ -43,8 +43,13 @@ class Share:
         """What bounds it: `HBM`, `links`, `matrix unit`, `vector unit` or `latency`."""
         if self.seconds and 1 - self.idle / self.seconds >= _FULL:
             return "HBM"
-        parts = {"HBM": self.hbm, "links": self.link, "matrix unit": self.mxu, "vector unit": self.vpu,
-                 "latency": self.latency}  # fmt: skip
+        parts = {
+            "HBM": self.hbm,
+            "links": self.link,
+            "matrix unit": self.mxu,
+            "vector unit": self.vpu,
+            "latency": self.latency,
+        }
         return max(parts, key=lambda name: parts[name])
 
 
@@ -125,8 +130,20 @@ def predict(
         stalls = [_tried(stall, actions, trace, target) if i < _MOST else stall for i, stall in enumerate(stalls)]
         stalls.sort(key=lambda stall: -(stall.saves or 0.0))
     floor = trace.bytes / target.memory.hbm_rate.value
-    return Prediction(program, target, at, trace.step, floor, trace.bytes, trace.busy,
-                      _parts(program, trace), _layers(program, trace), tuple(stalls), trace, counts)  # fmt: skip
+    return Prediction(
+        program,
+        target,
+        at,
+        trace.step,
+        floor,
+        trace.bytes,
+        trace.busy,
+        _parts(program, trace),
+        _layers(program, trace),
+        tuple(stalls),
+        trace,
+        counts,
+    )
 
 
 def _parts(program: p.Program, trace: Trace) -> tuple[Share, ...]:
@@ -158,8 +175,18 @@ def _share(name: str, runs: int, spans: Sequence[Span], moved: int = 0) -> Share
         else:
             kinds["hbm"] += span.busy
             kinds["latency"] += max(0.0, span.seconds - span.busy)
-    return Share(name, runs, sum(span.seconds for span in spans), kinds["mxu"], kinds["vpu"], kinds["hbm"],
-                 kinds["link"], kinds["latency"], idle, moved)  # fmt: skip
+    return Share(
+        name,
+        runs,
+        sum(span.seconds for span in spans),
+        kinds["mxu"],
+        kinds["vpu"],
+        kinds["hbm"],
+        kinds["link"],
+        kinds["latency"],
+        idle,
+        moved,
+    )
 
 
 def _stalls(trace: Trace) -> list[Stall]:

@@ -12,8 +12,16 @@ from .counted import Counted
 from .summary import Prediction, Share, Stall
 
 _MOST = 12
-KINDS = {"tape": "the tape", "copy": "a copy", "cache": "a cache's tiles", "expert": "an expert", "row": "a row",
-          "output": "an output", "commit": "states that move to their places", "link": "messages"}  # fmt: skip
+KINDS = {
+    "tape": "the tape",
+    "copy": "a copy",
+    "cache": "a cache's tiles",
+    "expert": "an expert",
+    "row": "a row",
+    "output": "an output",
+    "commit": "states that move to their places",
+    "link": "messages",
+}
 
 LOOPS = {"tiles": "a cache's tile", "experts": "an expert"}
 
@@ -61,8 +69,10 @@ def _shares(shares: tuple[Share, ...], moved: bool) -> list[str]:
     head = ("", "runs", "total", "matrix", "vector", "wait HBM", "links", "latency", "HBM idle", "bound by")
     rows: list[tuple[str, ...]] = [(*head[:3], "MB", *head[3:]) if moved else head]
     for share in sorted(shares, key=lambda x: -x.seconds):
-        each = [f"{value / share.runs * 1e6:.2f}" for value in (
-            share.seconds, share.mxu, share.vpu, share.hbm, share.link, share.latency, share.idle)]  # fmt: skip
+        each = [
+            f"{value / share.runs * 1e6:.2f}"
+            for value in (share.seconds, share.mxu, share.vpu, share.hbm, share.link, share.latency, share.idle)
+        ]
         size = [f"{share.bytes / share.runs / 1e6:.2f}"] if moved else []
         rows.append((share.name, str(share.runs), each[0], *size, *each[1:], share.bound))
     return [f"  {line}" for line in table(rows, right=range(1, len(rows[0]) - 1))]
@@ -80,8 +90,16 @@ def _stalls(stalls: tuple[Stall, ...]) -> list[str]:
     rows = [("at", "for", "times", "waits", "HBM idle", "saves")]
     for stall in stalls[:_MOST]:
         saves = "" if stall.saves is None else f"{stall.saves * 1e6:.1f}"
-        rows.append((f"{stall.scope}.{stall.what}", KINDS[stall.kind], str(stall.times), f"{stall.seconds * 1e6:.1f}",
-                     f"{stall.idle * 1e6:.1f}", saves))  # fmt: skip
+        rows.append(
+            (
+                f"{stall.scope}.{stall.what}",
+                KINDS[stall.kind],
+                str(stall.times),
+                f"{stall.seconds * 1e6:.1f}",
+                f"{stall.idle * 1e6:.1f}",
+                saves,
+            )
+        )
     return [f"  {line}" for line in table(rows, right=(2, 3, 4, 5))]
 
 
@@ -128,8 +146,10 @@ def record(prediction: Prediction, figures: bool = True) -> dict[str, Any]:
         "position": prediction.position,
         "predicted": True,
         "compute": prediction.compute,
-        "bundles": [{"place": x.scope, "loop": x.loop, "counted": x.counted, "estimated": x.estimated}
-                    for x in prediction.counts],
+        "bundles": [
+            {"place": x.scope, "loop": x.loop, "counted": x.counted, "estimated": x.estimated}
+            for x in prediction.counts
+        ],
         "step_seconds": prediction.step,
         "floor_seconds": prediction.floor,
         "bytes": prediction.bytes,
@@ -137,10 +157,20 @@ def record(prediction: Prediction, figures: bool = True) -> dict[str, Any]:
         "used": prediction.used,
         "parts": [share(x) for x in prediction.parts],
         "layers": [share(x) for x in prediction.layers],
-        "waits": [{"place": x.scope, "what": x.what, "kind": x.kind, "times": x.times, "seconds": x.seconds,
-                   "idle": x.idle, "saves": x.saves} for x in prediction.stalls],
+        "waits": [
+            {
+                "place": x.scope,
+                "what": x.what,
+                "kind": x.kind,
+                "times": x.times,
+                "seconds": x.seconds,
+                "idle": x.idle,
+                "saves": x.saves,
+            }
+            for x in prediction.stalls
+        ],
         "suggestions": suggestions(prediction),
-    }  # fmt: skip
+    }
     if figures:
         result["figures"] = [
             {"name": name, "value": each.value, "source": each.source} for name, each in sources(prediction.target)

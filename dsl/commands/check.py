@@ -179,8 +179,9 @@ def examine(source: Source, args: argparse.Namespace, answer: Answer) -> None:
         _unsharded(definition, instances, args.target, answer, args.compile)
 
 
-def resolved(source: Source, args: argparse.Namespace, diagnostics: list[Diagnostic]) -> (
-        tuple[Definition, dict[str, Instance]] | None):  # fmt: skip
+def resolved(
+    source: Source, args: argparse.Namespace, diagnostics: list[Diagnostic]
+) -> tuple[Definition, dict[str, Instance]] | None:
     """A definition and its models at the sizes asked for; nothing where the config cannot be read."""
     from ..frontend import check_source
 
@@ -211,8 +212,9 @@ def _resize(
     from ..model.instantiate import instantiate
 
     model = instances.pop(name).model
-    instance, wrong = instantiate(model, config=config, overrides=args.size, adopt=args.adopt, working=working,
-                              adopting="--adopt")  # fmt: skip
+    instance, wrong = instantiate(
+        model, config=config, overrides=args.size, adopt=args.adopt, working=working, adopting="--adopt"
+    )
     sink = Sink(wrong)
     if instance is not None and check_instance(instance, sink):
         instances[name] = instance
@@ -274,8 +276,9 @@ def _unsharded(
 def none_chosen(definition: Definition, file: str, *asked: str) -> Diagnostic:
     """E008: what was asked for, and what there is."""
     own = [definition.schedules.get(key) for key in definition.own_schedules]
-    known = [f"`{x.name}` for {x.target.name}, rows {', '.join(map(str, x.rows))}{_spans(x)}"
-             for x in own if x is not None]  # fmt: skip
+    known = [
+        f"`{x.name}` for {x.target.name}, rows {', '.join(map(str, x.rows))}{_spans(x)}" for x in own if x is not None
+    ]
     if not known:
         return Diagnostic("E008", f"{file} has no schedule", notes=("`target` and `context` alone are a complete one",))
     notes = (f"schedules: {'; '.join(known)}",)

@@ -34,8 +34,9 @@ def compiled(schedule: Schedule, lowered: Lowered, diagnostics: list[Diagnostic]
             sizes[each] = measure(program).vmem
         except MksError as e:
             sizes[each] = None
-            diagnostics += [_too_large(schedule, charged, d) if charged.in_band and d.code == "E503" else d
-                      for d in e.diagnostics]  # fmt: skip
+            diagnostics += [
+                _too_large(schedule, charged, d) if charged.in_band and d.code == "E503" else d for d in e.diagnostics
+            ]
     return sizes
 
 

@@ -42,8 +42,11 @@ def write(programs: Sequence[Program], args: argparse.Namespace) -> list[Path]:
     files = asked(args)
     if not files:
         return []
-    outs = {(kind, i): _out(path, program, len(programs))
-            for i, program in enumerate(programs) for kind, path in files.items()}  # fmt: skip
+    outs = {
+        (kind, i): _out(path, program, len(programs))
+        for i, program in enumerate(programs)
+        for kind, path in files.items()
+    }
     taken = {Path(args.file).resolve()}
     for out in outs.values():
         if out.resolve() in taken:

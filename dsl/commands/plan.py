@@ -62,12 +62,21 @@ def make_parser() -> argparse.ArgumentParser:
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--rows", metavar="N", type=count, help="only for this number of sequences at once")
-    which.add_argument("--span", metavar="N", type=count, help="a pass over N tokens of one sequence, one of the "
-                       "schedule's spans, instead of decode steps")  # fmt: skip
+    which.add_argument(
+        "--span",
+        metavar="N",
+        type=count,
+        help="a pass over N tokens of one sequence, one of the schedule's spans, instead of decode steps",
+    )
     parser.add_argument("--time", action="store_true", help="predict how long the step takes")
     add_pictures(parser)
-    parser.add_argument("--position", metavar="N", type=natural, help="each row's earlier tokens, for times "
-                        "and pictures; at most what the context has room for, which is the default")  # fmt: skip
+    parser.add_argument(
+        "--position",
+        metavar="N",
+        type=natural,
+        help="each row's earlier tokens, for times "
+        "and pictures; at most what the context has room for, which is the default",
+    )
     return add_definition(parser)
 
 

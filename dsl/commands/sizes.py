@@ -16,9 +16,12 @@ class _Once(argparse.Action):
     """Collects sizes by name; a second value for one is wrong usage."""
 
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: str | Sequence[Any] | None,
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
         option_string: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         assert isinstance(values, tuple)
         name, value = values
         given = getattr(namespace, self.dest)

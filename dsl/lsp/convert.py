@@ -16,18 +16,30 @@ from .outline import Symbol
 from .positions import lines
 
 _SYMBOLS = {
-    "model": lsp.SymbolKind.Module, "schedule": lsp.SymbolKind.Namespace, "speculate": lsp.SymbolKind.Namespace,
-    "part": lsp.SymbolKind.Class, "step": lsp.SymbolKind.Method, "stream": lsp.SymbolKind.Object,
-    "function": lsp.SymbolKind.Function, "size": lsp.SymbolKind.Constant, "const": lsp.SymbolKind.Constant,
-    "list": lsp.SymbolKind.Array, "weight": lsp.SymbolKind.Field,
-}  # fmt: skip
+    "model": lsp.SymbolKind.Module,
+    "schedule": lsp.SymbolKind.Namespace,
+    "speculate": lsp.SymbolKind.Namespace,
+    "part": lsp.SymbolKind.Class,
+    "step": lsp.SymbolKind.Method,
+    "stream": lsp.SymbolKind.Object,
+    "function": lsp.SymbolKind.Function,
+    "size": lsp.SymbolKind.Constant,
+    "const": lsp.SymbolKind.Constant,
+    "list": lsp.SymbolKind.Array,
+    "weight": lsp.SymbolKind.Field,
+}
 _PROPOSALS = {
-    "keyword": lsp.CompletionItemKind.Keyword, "op": lsp.CompletionItemKind.Function,
-    "function": lsp.CompletionItemKind.Function, "size": lsp.CompletionItemKind.Constant,
-    "const": lsp.CompletionItemKind.Constant, "list": lsp.CompletionItemKind.Constant,
-    "weight": lsp.CompletionItemKind.Field, "part": lsp.CompletionItemKind.Class,
-    "model": lsp.CompletionItemKind.Module, "schedule": lsp.CompletionItemKind.Module,
-}  # fmt: skip
+    "keyword": lsp.CompletionItemKind.Keyword,
+    "op": lsp.CompletionItemKind.Function,
+    "function": lsp.CompletionItemKind.Function,
+    "size": lsp.CompletionItemKind.Constant,
+    "const": lsp.CompletionItemKind.Constant,
+    "list": lsp.CompletionItemKind.Constant,
+    "weight": lsp.CompletionItemKind.Field,
+    "part": lsp.CompletionItemKind.Class,
+    "model": lsp.CompletionItemKind.Module,
+    "schedule": lsp.CompletionItemKind.Module,
+}
 
 
 def uri_of(source: Source) -> str:

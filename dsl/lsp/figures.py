@@ -29,8 +29,13 @@ def took(size: float, schedule: Schedule) -> str:
     return f"{number(round(size))} bytes, {time} at {rate / 1e12:.3g} TB/s"
 
 
-def line_figures(item: s.ScheduleItem | s.StreamLine, stream: str, shares: Shares, program: p.Program | None,
-                 report: ScheduleReport | None) -> list[str]:  # fmt: skip
+def line_figures(
+    item: s.ScheduleItem | s.StreamLine,
+    stream: str,
+    shares: Shares,
+    program: p.Program | None,
+    report: ScheduleReport | None,
+) -> list[str]:
     """What is known of a schedule's line, a sentence each; `stream` is the block that a stream's line stands in."""
     figures = list(_said(item, stream, shares, program))
     if report is not None:
@@ -121,8 +126,10 @@ def _tape(ring: str, program: p.Program | None) -> Iterator[str]:
     stream = p.StreamRef(ring)
     if program is not None and stream in program.rings:
         tape = tapes(program)[stream]
-        yield (f"a step reads {took(tape.bytes, program.schedule)}, in {number(tape.transfers)} transfers; "
-               f"of them padding {number(tape.padding)}")  # fmt: skip
+        yield (
+            f"a step reads {took(tape.bytes, program.schedule)}, in {number(tape.transfers)} transfers; "
+            f"of them padding {number(tape.padding)}"
+        )
 
 
 def _products(item: s.StreamLine, stream: str, shares: Shares, program: p.Program | None) -> Iterator[str]:
@@ -141,7 +148,8 @@ def _products(item: s.StreamLine, stream: str, shares: Shares, program: p.Progra
         size = sum(shares.weight_bytes(weights[key]) for key in keys if key is not None)
     each = "a layer" if scope in shares.instance.part_layers else "a step"
     yield f"{each} reads {took(size, shares.schedule)}" + (
-        f"; all {layers} layers {took(size * layers, shares.schedule)}" if layers > 1 else "")  # fmt: skip
+        f"; all {layers} layers {took(size * layers, shares.schedule)}" if layers > 1 else ""
+    )
 
 
 def _banks(part: str, program: p.Program | None) -> Iterator[str]:
@@ -150,8 +158,10 @@ def _banks(part: str, program: p.Program | None) -> Iterator[str]:
             size = bank.layout.nbytes
             yield f"an expert is {took(size, program.schedule)}; {bank.slots} slots"
             many = fetched(program, bank)
-            yield (f"a layer at rows = {program.rows}: {many:.1f} experts on the core that has most, were routing "
-                   f"uniform: {took(many * size, program.schedule)}")  # fmt: skip
+            yield (
+                f"a layer at rows = {program.rows}: {many:.1f} experts on the core that has most, were routing "
+                f"uniform: {took(many * size, program.schedule)}"
+            )
 
 
 def _arrays(what: s.Name, shares: Shares, program: p.Program | None) -> Iterator[str]:
@@ -184,9 +194,11 @@ def _sent(values: set[str], program: p.Program | None) -> Iterator[str]:
         return
     for ref, each in zip(program.exchanges, collectives(program), strict=True):
         if values & _completes(ref, program):
-            yield (f"{each['name']}: {each['kind']} by {each['by']}, {each['wire']}: a core sends "
-                   f"{number(each['sent_bytes'])} bytes, in {each['rounds']} round{'s' * (each['rounds'] != 1)}, "
-                   f"{each['runs']} times a step")  # fmt: skip
+            yield (
+                f"{each['name']}: {each['kind']} by {each['by']}, {each['wire']}: a core sends "
+                f"{number(each['sent_bytes'])} bytes, in {each['rounds']} round{'s' * (each['rounds'] != 1)}, "
+                f"{each['runs']} times a step"
+            )
 
 
 def _completes(exchange: p.CollectiveRef, program: p.Program) -> set[str]:

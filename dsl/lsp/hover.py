@@ -151,8 +151,10 @@ def _text(name: Span) -> str:
 
 
 def _experts(name: str) -> list[str]:
-    known = {"experts": "the sum over a token's routes of weight * body, for `experts(x, routes) { e -> body }`",
-             "count": "how many numbers a list has"}  # fmt: skip
+    known = {
+        "experts": "the sum over a token's routes of weight * body, for `experts(x, routes) { e -> body }`",
+        "count": "how many numbers a list has",
+    }
     return [known[name]] if name in known else []
 
 
@@ -189,9 +191,15 @@ def _weight(weight: m.Weight, instance: Instance | None, shares: list[Shares]) -
     for each in shares:
         mine, own = each.weight_shape(weight), each.weight_bytes(weight)
         routed = any(weight.name in names for names in each.facts.experts.values())
-        looked_up = any(isinstance(n, m.Call) and n.op == "index" and isinstance(n.args[0], m.WeightRef)
-                        and n.args[0].name == weight.name for body in each.facts.bodies.values() for statement in body
-                        for n in walk(statement.value))  # fmt: skip
+        looked_up = any(
+            isinstance(n, m.Call)
+            and n.op == "index"
+            and isinstance(n.args[0], m.WeightRef)
+            and n.args[0].name == weight.name
+            for body in each.facts.bodies.values()
+            for statement in body
+            for n in walk(statement.value)
+        )
         held = f"{_at(each)}: {list(mine)}, "
         if routed:
             yield f"{held}{number(own)} bytes a layer; one expert {took(own // mine[0], each.schedule)}"
@@ -201,8 +209,9 @@ def _weight(weight: m.Weight, instance: Instance | None, shares: list[Shares]) -
             yield f"{held}{took(own, each.schedule)}"
 
 
-def _of_value(mention: Mention, model: m.Model | None, instance: Instance | None, shares: list[Shares]) -> (
-        tuple[str, list[str]]):  # fmt: skip
+def _of_value(
+    mention: Mention, model: m.Model | None, instance: Instance | None, shares: list[Shares]
+) -> tuple[str, list[str]]:
     name = mention.key.name.rpartition(".")[2]
     type_ = None if model is None else _type(name, mention.owner, model)
     if type_ is None:
@@ -254,7 +263,9 @@ def _model(given: Analysis, name: str) -> Iterator[str]:
     instance = given.definition.instances.get(name)
     if instance is None:
         return
-    sizes = [stored_bytes(w.codec, instance.shape(w.shape)) * len(instance.owner_layers(w.part) or (None,))
-             for w in instance.model.weights.values()]  # fmt: skip
+    sizes = [
+        stored_bytes(w.codec, instance.shape(w.shape)) * len(instance.owner_layers(w.part) or (None,))
+        for w in instance.model.weights.values()
+    ]
     yield f"weights: {number(sum(sizes))} bytes"
     yield from (f"schedule `{key[1]}`" for key in given.made if key[0] == name)

@@ -108,8 +108,10 @@ class _ModelFinder:
                         self.out.note(pieces[-1], drafted.look_up(item.value.parts[-1], "step"), "step")
                 case s.Function():
                     self.declare(item.name, "", item.span)
-                    bound = {p.text: Key(self.names.model, "parameter", f"{item.name.text}.{p.text}")
-                             for p in item.parameters}  # fmt: skip
+                    bound = {
+                        p.text: Key(self.names.model, "parameter", f"{item.name.text}.{p.text}")
+                        for p in item.parameters
+                    }
                     for parameter in item.parameters:
                         self.out.note(parameter.span, bound[parameter.text], until=item.span.end)
                     self.expression(item.body, "", bound)

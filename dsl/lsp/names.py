@@ -102,8 +102,11 @@ class ModelNames:
     def seen_from(self, scope: str) -> dict[str, str]:
         """Weights and states by the names that a part or step has for them, with their kinds."""
         inside = f"{scope}."
-        return {name.removeprefix(inside): kind for name, kind in self.stored.items()
-                if "." not in name or name.startswith(inside)}  # fmt: skip
+        return {
+            name.removeprefix(inside): kind
+            for name, kind in self.stored.items()
+            if "." not in name or name.startswith(inside)
+        }
 
     def scheduled(self, scope: str, name: str) -> Key | None:
         """What a schedule means by `scope.name`."""

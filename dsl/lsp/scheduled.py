@@ -16,8 +16,9 @@ def mentions(schedule: s.Schedule, names: ModelNames) -> list[Mention]:
     for item in schedule.items:
         match item:
             case s.Mesh():
-                result += [Mention(a.name.span, Key(axes, "axis", a.name.text), True, "", item.span.end)
-                          for a in item.axes]  # fmt: skip
+                result += [
+                    Mention(a.name.span, Key(axes, "axis", a.name.text), True, "", item.span.end) for a in item.axes
+                ]
             case s.Shard():
                 result += _axes(item.axes, axes)
                 for each in item.items:

@@ -125,8 +125,9 @@ class _Input(io.BufferedReader):
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is None or not 0 <= size <= _LONGEST:
-            print(f"mks lsp: a message of {size} bytes, where {_LONGEST} are the most; the session ends",
-                  file=sys.stderr)  # fmt: skip
+            print(
+                f"mks lsp: a message of {size} bytes, where {_LONGEST} are the most; the session ends", file=sys.stderr
+            )
             return b""
         return super().read(size)
 

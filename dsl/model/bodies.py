@@ -37,8 +37,9 @@ def part(declared: s.Part, scope: Scope) -> m.Part:
     statements = [item for item in declared.items if isinstance(item, s.Assign | s.Run | s.For)]
     carried = {name: v.type for name, v in scope.known.items() if isinstance(v, m.Local)}
     assigned: dict[str, Span] = {}
-    scope.later = {t.text: t.span for a in statements if isinstance(a, s.Assign) for t in a.targets
-                   if isinstance(t, s.Name)}  # fmt: skip
+    scope.later = {
+        t.text: t.span for a in statements if isinstance(a, s.Assign) for t in a.targets if isinstance(t, s.Name)
+    }
     body: list[m.Statement] = []
     for statement in statements:
         if isinstance(statement, s.For):
@@ -51,14 +52,19 @@ def part(declared: s.Part, scope: Scope) -> m.Part:
             if unguarded is not None:
                 body.append(unguarded)
         else:
-            scope.report("E115", "a part holds assignments and loops over `row`", statement.span,
-                         helps=("parts are run by a `step`",))  # fmt: skip
+            scope.report(
+                "E115",
+                "a part holds assignments and loops over `row`",
+                statement.span,
+                helps=("parts are run by a `step`",),
+            )
     _check_states(tuple(each for each in body if isinstance(each, m.Assign | m.Write)), scope)
     return m.Part(declared.name.text, tuple(body), declared.name.span)
 
 
-def _guarded(statement: s.Assign, scope: Scope, carried: dict[str, Type], assigned: dict[str, Span]) -> (
-        m.Assign | m.Write | None):  # fmt: skip
+def _guarded(
+    statement: s.Assign, scope: Scope, carried: dict[str, Type], assigned: dict[str, Span]
+) -> m.Assign | m.Write | None:
     """One assignment; where it fails its names are marked, so that nothing is said about their uses."""
     try:
         return assign(statement, scope, carried, assigned)
@@ -70,24 +76,28 @@ def _guarded(statement: s.Assign, scope: Scope, carried: dict[str, Type], assign
         return None
 
 
-def assign(statement: s.Assign, scope: Scope, carried: dict[str, Type], assigned: dict[str, Span]) -> (
-        m.Assign | m.Write):  # fmt: skip
+def assign(
+    statement: s.Assign, scope: Scope, carried: dict[str, Type], assigned: dict[str, Span]
+) -> m.Assign | m.Write:
     """A value named, or written to a cache or buffer."""
     value_text, guard = statement.value, None
     if isinstance(value_text, s.When) and value_text.other is None:
         guard = static(value_text.condition, scope, "a condition")
         value_text = value_text.value
     value = node(value_text, scope)
-    if isinstance(value, m.Slice) or (isinstance(value, m.StateRef) and
-                                      scope.world.states[value.name].kind != "buffer"):  # fmt: skip
-        raise scope.report("E116", f"this is read by {'`mix`' if isinstance(value, m.Slice) else 'its op'} only",
-                           value_text.span)  # fmt: skip
+    if isinstance(value, m.Slice) or (
+        isinstance(value, m.StateRef) and scope.world.states[value.name].kind != "buffer"
+    ):
+        raise scope.report(
+            "E116", f"this is read by {'`mix`' if isinstance(value, m.Slice) else 'its op'} only", value_text.span
+        )
     if isinstance(statement.targets[0], s.Index):
         return _write(statement, value, guard, scope)
     types = value.types if isinstance(value, m.Call) else (value.type,)
     if len(types) != len(statement.targets):
-        raise scope.report("E109", f"{len(types)} value{'s' * (len(types) > 1)} for {len(statement.targets)} names",
-                           statement.span)  # fmt: skip
+        raise scope.report(
+            "E109", f"{len(types)} value{'s' * (len(types) > 1)} for {len(statement.targets)} names", statement.span
+        )
     names = []
     for target in statement.targets:
         if not isinstance(target, s.Name):
@@ -97,8 +107,12 @@ def assign(statement: s.Assign, scope: Scope, carried: dict[str, Type], assigned
     for target, type_ in zip(names, rounded, strict=True):
         _check_name(target, type_, scope, carried, assigned)
         if guard is not None and target.text not in carried:
-            raise scope.report("E110", f"`{target.text}` has no value where the condition is false", guard.span,
-                               helps=("write `… when … else …`",))  # fmt: skip
+            raise scope.report(
+                "E110",
+                f"`{target.text}` has no value where the condition is false",
+                guard.span,
+                helps=("write `… when … else …`",),
+            )
     for target, type_ in zip(names, rounded, strict=True):
         scope.known[target.text] = m.Local(target.text, type_, target.span)
         assigned.setdefault(target.text, target.span)
@@ -109,19 +123,28 @@ def _check_name(target: s.Name, type_: Type, scope: Scope, carried: dict[str, Ty
     text, world = target.text, scope.world
     if text in carried:
         if carried[text] != type_:
-            raise scope.report("E108", f"`{text}` is carried as {carried[text]}; this is {type_}", target.span,
-                               notes=("a carried name keeps its type in every part",))  # fmt: skip
+            raise scope.report(
+                "E108",
+                f"`{text}` is carried as {carried[text]}; this is {type_}",
+                target.span,
+                notes=("a carried name keeps its type in every part",),
+            )
         return
     if text in assigned:
-        raise scope.report("E103", f"`{text}` is assigned twice", target.span,
-                           others=(Label(assigned[text], "first here"),),
-                           notes=("only names that a step sets before its loop may be assigned again",))  # fmt: skip
+        raise scope.report(
+            "E103",
+            f"`{text}` is assigned twice",
+            target.span,
+            others=(Label(assigned[text], "first here"),),
+            notes=("only names that a step sets before its loop may be assigned again",),
+        )
     if text in RESERVED:
         raise scope.report("E102", f"`{text}` is a reserved name and cannot be assigned", target.span)
     for key in (f"{scope.part}.{text}", text):
         if key in world.declared_at and key not in world.functions:
-            raise scope.report("E102", f"`{text}` is declared already", target.span,
-                               others=(Label(world.declared_at[key], "here"),))  # fmt: skip
+            raise scope.report(
+                "E102", f"`{text}` is declared already", target.span, others=(Label(world.declared_at[key], "here"),)
+            )
 
 
 def _write(statement: s.Assign, value: Node, guard: m.Static | None, scope: Scope) -> m.Write:
@@ -147,8 +170,12 @@ def _write(statement: s.Assign, value: Node, guard: m.Static | None, scope: Scop
             raise scope.report("E110", "a buffer's element must be known before the model runs", target.index.span)
         at, entry = evolve(at, type=Type("int32")), state.type.shape[1:]
     if value.type.shape != entry:
-        raise scope.report("E107", f"`{base.name}` takes {Type(state.type.dtype, entry)}, this is {value.type}",
-                           statement.span, others=(Label(state.span, "declared here"),))  # fmt: skip
+        raise scope.report(
+            "E107",
+            f"`{base.name}` takes {Type(state.type.dtype, entry)}, this is {value.type}",
+            statement.span,
+            others=(Label(state.span, "declared here"),),
+        )
     return m.Write(base.name, at, value, guard, statement.span)
 
 
@@ -168,8 +195,12 @@ def _check_states(body: tuple[m.Assign | m.Write, ...], scope: Scope) -> None:
                 elif parameter in op.caches and op.name != "attend_block":
                     write = writes.get(arg.name)
                     if write is not None and arg.name not in written:
-                        scope.report("E119", f"`{arg.name}` is read before this position's entry is written",
-                                     arg.span, others=(Label(write.span, "written here"),))  # fmt: skip
+                        scope.report(
+                            "E119",
+                            f"`{arg.name}` is read before this position's entry is written",
+                            arg.span,
+                            others=(Label(write.span, "written here"),),
+                        )
         if isinstance(statement, m.Write) and statement.guard is None:
             _once(statement.state, statement.span, written, scope)
 
@@ -181,8 +212,7 @@ def _once(name: str, span: Span, written: dict[str, Span], scope: Scope) -> None
     written.setdefault(name, span)
 
 
-def step(declared: s.Step, scope: Scope, parts: dict[str, s.Part]) -> (
-        tuple[m.Step, dict[str, Node | None]]):  # fmt: skip
+def step(declared: s.Step, scope: Scope, parts: dict[str, s.Part]) -> tuple[m.Step, dict[str, Node | None]]:
     """A step's statements, and the values that its layers carry."""
     carried: dict[str, Type] = {}
     assigned: dict[str, Span] = {}
@@ -194,8 +224,12 @@ def step(declared: s.Step, scope: Scope, parts: dict[str, s.Part]) -> (
                 if statement.variable.text == "layer":
                     for first in body:
                         if isinstance(first, m.Loop) and first.variable == "layer":
-                            raise scope.report("E115", "a step has one loop over its layers", statement.span,
-                                               others=(Label(first.span, "first here"),))  # fmt: skip
+                            raise scope.report(
+                                "E115",
+                                "a step has one loop over its layers",
+                                statement.span,
+                                others=(Label(first.span, "first here"),),
+                            )
                     at_loop = dict(scope.known)
                     body.append(_layers(statement, scope, parts))
                 else:
@@ -225,8 +259,12 @@ def _logits(scope: Scope, declared: s.Step) -> None:
     """What a token is chosen from is a vector of numbers."""
     logits = scope.known.get("logits")
     if isinstance(logits, m.Local) and (len(logits.type.shape) != 1 or logits.type.dtype not in ("f32", "bf16")):
-        scope.report("E120", f"`logits` is one number for each token of the vocabulary, not {logits.type}",
-                     logits.span, others=(Label(declared.head, "what this step gives"),))  # fmt: skip
+        scope.report(
+            "E120",
+            f"`logits` is one number for each token of the vocabulary, not {logits.type}",
+            logits.span,
+            others=(Label(declared.head, "what this step gives"),),
+        )
 
 
 def _types(scope: Scope) -> dict[str, Type]:
@@ -243,8 +281,7 @@ def _layers(loop: s.For, scope: Scope, parts: dict[str, s.Part]) -> m.Loop:
             continue
         for name in (run.part, run.other):
             if name is not None and name.text not in parts and name.text not in scope.world.damaged:
-                scope.report("E115", f"unknown part `{name.text}`", name.span,
-                             helps=did_you_mean(name.text, parts))  # fmt: skip
+                scope.report("E115", f"unknown part `{name.text}`", name.span, helps=did_you_mean(name.text, parts))
         try:
             condition = None if run.condition is None else static(run.condition, inner, "a condition")
         except Stop:
@@ -256,8 +293,11 @@ def _layers(loop: s.For, scope: Scope, parts: dict[str, s.Part]) -> m.Loop:
 
 def _rows(loop: s.For, scope: Scope, assigned: dict[str, Span]) -> m.Loop:
     if loop.variable.text != "row" or "row" not in scope.inputs:
-        over = "a step loops over `layer`, and, `on` a block, over `row`" if scope.part is None else (
-            "a part loops over `row`, where its step is `on` a block")  # fmt: skip
+        over = (
+            "a step loops over `layer`, and, `on` a block, over `row`"
+            if scope.part is None
+            else ("a part loops over `row`, where its step is `on` a block")
+        )
         raise scope.report("E115", over, loop.variable.span)
     start, stop = _bounds(loop, scope)
     carried = _types(scope)

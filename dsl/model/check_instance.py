@@ -80,8 +80,12 @@ def _caches(instance: Instance, sink: Sink) -> bool:
         for layer in instance.owner_layers(state.part) or (None,):
             value = instance.value(last, layer)
             if value != math.inf and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                sink.report("E113", f"a cache keeps a positive whole number of positions; here it is {value}",
-                            last.span, others=(Label(state.span, f"`{state.name}`"),))  # fmt: skip
+                sink.report(
+                    "E113",
+                    f"a cache keeps a positive whole number of positions; here it is {value}",
+                    last.span,
+                    others=(Label(state.span, f"`{state.name}`"),),
+                )
                 break
     return len(sink.diagnostics) == before
 
@@ -90,8 +94,12 @@ def _countable(instance: Instance, loop: m.Loop, sink: Sink) -> bool:
     start, stop = instance.value(loop.start), instance.value(loop.stop)
     if isinstance(start, int) and isinstance(stop, int) and 0 <= start < stop <= MOST_LAYERS:
         return True
-    sink.report("E124", f"a loop over layers runs from {start} to {stop}", loop.span,
-                notes=(f"its bounds are whole numbers, 0 <= start < stop <= {MOST_LAYERS}",))  # fmt: skip
+    sink.report(
+        "E124",
+        f"a loop over layers runs from {start} to {stop}",
+        loop.span,
+        notes=(f"its bounds are whole numbers, 0 <= start < stop <= {MOST_LAYERS}",),
+    )
     return False
 
 
@@ -214,8 +222,10 @@ class _Pass:
         windows = [(state, _kept(self.instance, state, layer)) for state in states if state.kind == "cache"]
         for state, last in windows[1:]:
             if last != windows[0][1]:
-                lengths = (f"`{s.name}` keeps {'all positions' if n == math.inf else f'{n:g} positions'}"
-                         for s, n in (windows[0], (state, last)))  # fmt: skip
+                lengths = (
+                    f"`{s.name}` keeps {'all positions' if n == math.inf else f'{n:g} positions'}"
+                    for s, n in (windows[0], (state, last))
+                )
                 self._tell(call.span, ", ".join(lengths), layer, state.span, code="E116")
 
     def _kind(self, ref: m.StateRef) -> str:
@@ -227,11 +237,16 @@ class _Pass:
     def _need(self, ref: m.StateRef, wanted: range, span: Span, layer: int | None) -> None:
         missing = [i for i in wanted if i not in self.written.get(ref.name, set())]
         if missing and self._kind(ref) == "buffer":
-            self._tell(span, f"element {missing[0]} of `{ref.name}` is read before it is written", layer,
-                       self.instance.model.states[ref.name].span)  # fmt: skip
+            self._tell(
+                span,
+                f"element {missing[0]} of `{ref.name}` is read before it is written",
+                layer,
+                self.instance.model.states[ref.name].span,
+            )
 
-    def _tell(self, span: Span, message: str, layer: int | None, declared: Span | None = None,
-              code: str = "E125") -> None:  # fmt: skip
+    def _tell(
+        self, span: Span, message: str, layer: int | None, declared: Span | None = None, code: str = "E125"
+    ) -> None:
         if id(span) not in self.reported:
             self.reported.add(id(span))
             where = () if layer is None else (f"first in layer {layer}",)
@@ -256,5 +271,6 @@ def _heads(instance: Instance, sink: Sink) -> None:
     for call, many, few in shared_heads(instance.facts):
         a, b = (call.args[i].type.shape[0] for i in (many, few))
         if instance.length(a) % instance.length(b):
-            sink.report("E126", f"{instance.length(a)} heads ({a}) do not share {instance.length(b)} ({b}) evenly",
-                        call.span)  # fmt: skip
+            sink.report(
+                "E126", f"{instance.length(a)} heads ({a}) do not share {instance.length(b)} ({b}) evenly", call.span
+            )

@@ -43,8 +43,12 @@ def parameters(function: s.Function, world: World) -> None:
     first: dict[str, s.Name] = {}
     for name in function.parameters:
         if name.text in first:
-            world.sink.report("E102", f"parameter `{name.text}` is named twice", name.span,
-                              others=(Label(first[name.text].span, "first here"),))  # fmt: skip
+            world.sink.report(
+                "E102",
+                f"parameter `{name.text}` is named twice",
+                name.span,
+                others=(Label(first[name.text].span, "first here"),),
+            )
         first.setdefault(name.text, name)
 
 
@@ -56,21 +60,27 @@ def check_values(world: World) -> None:
     for expr in exprs:
         for name in names(expr):
             if name.text not in known and name.text not in world.damaged:
-                world.sink.report("E101", f"unknown size `{name.text}`", name.span,
-                                  helps=did_you_mean(name.text, known))  # fmt: skip
+                world.sink.report(
+                    "E101", f"unknown size `{name.text}`", name.span, helps=did_you_mean(name.text, known)
+                )
             world.used.add(name.text)
 
 
 def ignores(model: s.Model, world: World) -> tuple[m.Ignore, ...]:
     """The patterns of all `ignore` lines, whose `{words}` are sizes or constants."""
-    patterns = [m.Ignore(text.value, text.span) for item in model.items if isinstance(item, s.Ignore)
-             for text in item.patterns]  # fmt: skip
+    patterns = [
+        m.Ignore(text.value, text.span) for item in model.items if isinstance(item, s.Ignore) for text in item.patterns
+    ]
     for ignore in patterns:
         for word in re.findall(r"\{([^{}]*)\}", ignore.pattern):
             if word not in world.sizes and word not in world.damaged:
-                world.sink.report("E121", f"`{{{word}}}` is not a known placeholder", ignore.span,
-                                  notes=("a placeholder is the name of a size or constant; `*` matches any text",),
-                                  helps=did_you_mean(word, world.sizes))  # fmt: skip
+                world.sink.report(
+                    "E121",
+                    f"`{{{word}}}` is not a known placeholder",
+                    ignore.span,
+                    notes=("a placeholder is the name of a size or constant; `*` matches any text",),
+                    helps=did_you_mean(word, world.sizes),
+                )
     return tuple(patterns)
 
 
@@ -96,8 +106,12 @@ def codec(declared: s.Codec, scope: Scope) -> m.Codec:
             return m.Codec(name, declared.size or 0)
         example = {"int4": "int4 group 128", "fp8": "fp8 block 256", "int8": "int8 by column"}[name]
         raise scope.report("E117", f"`{name}` needs its grouping", declared.span, helps=(f"write `{example}`",))
-    raise scope.report("E117", f"unknown type `{name}`", declared.name.span,
-                       helps=did_you_mean(name, (*PLAIN, *FIXED_GROUPS, *_GROUPED)))  # fmt: skip
+    raise scope.report(
+        "E117",
+        f"unknown type `{name}`",
+        declared.name.span,
+        helps=did_you_mean(name, (*PLAIN, *FIXED_GROUPS, *_GROUPED)),
+    )
 
 
 def weights(block: s.Weights, scope: Scope) -> None:
@@ -137,12 +151,20 @@ def _tensor(
                 continue
             if word not in axes:
                 known = sorted(axes | {"name"} | ({"layer"} if scope.part else set()))
-                scope.report("E121", f"`{{{word}}}` is not a known placeholder", text.span,
-                             notes=(f"known: {', '.join(f'{{{k}}}' for k in known)}",),
-                             helps=did_you_mean(word, known))  # fmt: skip
+                scope.report(
+                    "E121",
+                    f"`{{{word}}}` is not a known placeholder",
+                    text.span,
+                    notes=(f"known: {', '.join(f'{{{k}}}' for k in known)}",),
+                    helps=did_you_mean(word, known),
+                )
         if scope.part is not None and "{layer}" not in filled:
-            scope.report("E121", f"all layers would read the same tensor `{filled}`", text.span,
-                         helps=("put `{layer}` in the name or in the block's prefix",))  # fmt: skip
+            scope.report(
+                "E121",
+                f"all layers would read the same tensor `{filled}`",
+                text.span,
+                helps=("put `{layer}` in the name or in the block's prefix",),
+            )
         return filled
 
     rows = None
@@ -167,8 +189,12 @@ def check_aliases(world: World) -> None:
             other = world.weights.get(alias.weight)
             if other is None:
                 if alias.weight not in world.damaged:
-                    world.sink.report("E101", f"unknown weight `{alias.weight}`", alias.span,
-                                      helps=did_you_mean(alias.weight, world.weights))  # fmt: skip
+                    world.sink.report(
+                        "E101",
+                        f"unknown weight `{alias.weight}`",
+                        alias.span,
+                        helps=did_you_mean(alias.weight, world.weights),
+                    )
             elif other.shape != weight.shape or other.codec != weight.codec:
                 parties = tuple(Label(w.span, f"{w.codec}{show(w.shape)}") for w in (other, weight))
                 world.sink.report(
@@ -189,8 +215,11 @@ def _has_tensor(weight: m.Weight, world: World, seen: set[str]) -> bool:
         return False
     seen.add(weight.name)
     others = [world.weights.get(p.weight) for p in weight.tensors if isinstance(p, m.Alias)]
-    return (len(others) < len(weight.tensors) or None in others
-            or any(_has_tensor(other, world, seen) for other in others if other is not None))  # fmt: skip
+    return (
+        len(others) < len(weight.tensors)
+        or None in others
+        or any(_has_tensor(other, world, seen) for other in others if other is not None)
+    )
 
 
 def states(block: s.States, scope: Scope) -> None:

@@ -49,8 +49,12 @@ def static(expr: s.Expr, scope: Scope, what: str) -> m.Static:
     resolved = node(expr, scope)
     if isinstance(resolved, m.Static):
         return resolved
-    raise scope.report("E110", f"{what} must be known before the model runs", expr.span,
-                       notes=("it may use sizes, constants, lists, `layer` and `row`",))  # fmt: skip
+    raise scope.report(
+        "E110",
+        f"{what} must be known before the model runs",
+        expr.span,
+        notes=("it may use sizes, constants, lists, `layer` and `row`",),
+    )
 
 
 def _unary(expr: s.Unary, scope: Scope) -> Node:
@@ -75,8 +79,12 @@ def _binary(expr: s.Binary, scope: Scope) -> Node:
 
 
 def _not_static(expr: s.Unary | s.Binary, scope: Scope) -> Stop:
-    return scope.report("E110", "a condition must be known before the model runs", expr.span,
-                        notes=("it may use sizes, constants, lists, `layer` and `row`",))  # fmt: skip
+    return scope.report(
+        "E110",
+        "a condition must be known before the model runs",
+        expr.span,
+        notes=("it may use sizes, constants, lists, `layer` and `row`",),
+    )
 
 
 def _when(expr: s.When, scope: Scope) -> Node:
@@ -95,8 +103,12 @@ def _when(expr: s.When, scope: Scope) -> Node:
         _single(choice, scope)
     numbers = {then.type.dtype, other.type.dtype} <= {"bf16", "f32"}
     if then.type.shape != other.type.shape or not (numbers or then.type == other.type):
-        raise scope.report("E107", f"the two branches have different types: {then.type} and {other.type}", expr.span,
-                           others=(Label(then.span, str(then.type)), Label(other.span, str(other.type))))  # fmt: skip
+        raise scope.report(
+            "E107",
+            f"the two branches have different types: {then.type} and {other.type}",
+            expr.span,
+            others=(Label(then.span, str(then.type)), Label(other.span, str(other.type))),
+        )
     joined_type = Type("f32", then.type.shape) if numbers else then.type
     return m.Select(condition, then, other, joined_type, expr.span)
 
@@ -136,12 +148,20 @@ def _call(expr: s.Call, scope: Scope) -> Node:
             raise Stop
         helps = did_you_mean(name, {*ops.known(), *scope.world.functions, "experts", "count"})
         fault = ops.fault(name)
-        raise scope.report("E105", f"unknown op or function `{name}`", expr.function.span,
-                           notes=() if fault is None else (fault,), helps=helps)  # fmt: skip
+        raise scope.report(
+            "E105",
+            f"unknown op or function `{name}`",
+            expr.function.span,
+            notes=() if fault is None else (fault,),
+            helps=helps,
+        )
     if not ops.is_computed(name):
-        raise scope.report("E105", f"nothing computes `{name}`", expr.function.span,
-                           notes=(f"a package has its row in `{ops.GROUP}`, and none a function for it in "
-                                  f"`{ops.REFERENCE}`",))  # fmt: skip
+        raise scope.report(
+            "E105",
+            f"nothing computes `{name}`",
+            expr.function.span,
+            notes=(f"a package has its row in `{ops.GROUP}`, and none a function for it in `{ops.REFERENCE}`",),
+        )
     return _operands(op, expr, scope)
 
 
@@ -152,8 +172,12 @@ def _operands(op: ops.Op, expr: s.Call, scope: Scope) -> Node:
         missing = ", ".join(f"`{p}`" for p in op.parameters[len(values) :])
         raise scope.report("E106", f"`{op.name}` lacks {missing}", expr.span, notes=(f"it is {op.signature}",))
     if len(extra) > len(op.scalars) and not op.repeats:
-        raise scope.report("E106", f"`{op.name}` takes at most {count + len(op.scalars)} arguments",
-                           extra[len(op.scalars)].span, notes=(f"it is {op.signature}",))  # fmt: skip
+        raise scope.report(
+            "E106",
+            f"`{op.name}` takes at most {count + len(op.scalars)} arguments",
+            extra[len(op.scalars)].span,
+            notes=(f"it is {op.signature}",),
+        )
     given: dict[str, list[m.Static]] = {}
     for i, value in enumerate(extra):
         name = op.scalars[min(i, len(op.scalars) - 1)]
@@ -162,8 +186,9 @@ def _operands(op: ops.Op, expr: s.Call, scope: Scope) -> Node:
         name = keyword.name.text
         if name not in op.scalars or name in given:
             what = f"`{op.name}` is given `{name}` twice" if name in given else f"`{op.name}` has no `{name}`"
-            raise scope.report("E106", what, keyword.span, notes=(f"it is {op.signature}",),
-                               helps=did_you_mean(name, op.scalars))  # fmt: skip
+            raise scope.report(
+                "E106", what, keyword.span, notes=(f"it is {op.signature}",), helps=did_you_mean(name, op.scalars)
+            )
         given[name] = [static(keyword.value, scope, f"`{name}`")]
     for name in op.scalars:
         if name not in given:
@@ -200,8 +225,9 @@ def _apply(name: str, args: tuple[Node, ...], given: dict[str, list[m.Static]], 
         types = op.rule(operands)
     except ops.RuleError as e:
         at = [(p, a) for p, a in zip(op.parameters, args, strict=True) if p in e.operands] or [("", args[0])]
-        raise scope.report("E107", e.message, expr.span, others=tuple(Label(a.span, f"{p} : {a.type}") for p, a in at),
-                           notes=e.notes) from None  # fmt: skip
+        raise scope.report(
+            "E107", e.message, expr.span, others=tuple(Label(a.span, f"{p} : {a.type}") for p, a in at), notes=e.notes
+        ) from None
     options = tuple((key, value) for key, values in given.items() for value in values)
     return m.Call(name, args, options, types, expr.span)
 
@@ -212,8 +238,12 @@ def _single(operand: Node, scope: Scope) -> Node:
     while isinstance(inner, m.Let):
         inner = inner.body
     if isinstance(inner, m.Call) and len(inner.types) > 1:
-        raise scope.report("E109", f"`{inner.op}` gives {len(inner.types)} values; one can stand here", operand.span,
-                           helps=(f"name them in a line of their own: `a, b = {inner.op}(…)`",))  # fmt: skip
+        raise scope.report(
+            "E109",
+            f"`{inner.op}` gives {len(inner.types)} values; one can stand here",
+            operand.span,
+            helps=(f"name them in a line of their own: `a, b = {inner.op}(…)`",),
+        )
     return operand
 
 
@@ -223,16 +253,23 @@ def _expand(function: s.Function, expr: s.Call, scope: Scope) -> Node:
         raise scope.report("E118", f"`{name}` calls itself", expr.span, others=(Label(function.span, "defined here"),))
     scope.world.expanded += 1
     if scope.world.expanded == MOST_EXPANSIONS:
-        raise scope.report("E118", f"functions are expanded more than {MOST_EXPANSIONS} times",
-                           scope.calls[0][1] if scope.calls else expr.span,
-                           notes=("each call is written out, so calls within calls multiply",))  # fmt: skip
+        raise scope.report(
+            "E118",
+            f"functions are expanded more than {MOST_EXPANSIONS} times",
+            scope.calls[0][1] if scope.calls else expr.span,
+            notes=("each call is written out, so calls within calls multiply",),
+        )
     if scope.world.expanded > MOST_EXPANSIONS:
         raise Stop
     if len(scope.calls) > 64:
         raise scope.report("E118", "functions are nested too deeply", expr.span)
     if len(expr.arguments) != len(parameters) or expr.keywords:
-        raise scope.report("E106", f"`{name}` takes {len(parameters)} arguments", expr.span,
-                           others=(Label(function.span, "defined here"),))  # fmt: skip
+        raise scope.report(
+            "E106",
+            f"`{name}` takes {len(parameters)} arguments",
+            expr.span,
+            others=(Label(function.span, "defined here"),),
+        )
     bound: dict[str, Node | None] = {}
     bindings = []
     for parameter, argument in zip(parameters, expr.arguments, strict=True):
@@ -249,8 +286,12 @@ def _expand(function: s.Function, expr: s.Call, scope: Scope) -> Node:
 
 def _experts(expr: s.Call, scope: Scope) -> Node:
     if expr.body is None or len(expr.arguments) != 2 or expr.keywords:
-        raise scope.report("E106", "`experts` takes a value, the routes and a body", expr.span,
-                           helps=("write `experts(z, chosen) { e -> down[e] @ silu(gate[e] @ z) }`",))  # fmt: skip
+        raise scope.report(
+            "E106",
+            "`experts` takes a value, the routes and a body",
+            expr.span,
+            helps=("write `experts(z, chosen) { e -> down[e] @ silu(gate[e] @ z) }`",),
+        )
     operand, routes = (node(a, scope) for a in expr.arguments)
     if routes.type.dtype != "routes":
         raise scope.report("E107", f"the second operand of `experts` must be routes, not {routes.type}", routes.span)
@@ -268,8 +309,9 @@ def _check_experts(body: Node, parameter: str, experts: Poly, scope: Scope) -> N
         if isinstance(call, m.Call) and call.op == "index" and isinstance(call.args[1], m.Local):
             table = call.args[0]
             if call.args[1].name == parameter and table.type.shape[0] != experts:
-                raise scope.report("E107", f"the routes choose among {experts}, this table has {table.type.shape[0]}",
-                                   call.span)  # fmt: skip
+                raise scope.report(
+                    "E107", f"the routes choose among {experts}, this table has {table.type.shape[0]}", call.span
+                )
 
 
 def children(root: Node) -> tuple[Node, ...]:

@@ -69,16 +69,22 @@ class Facts:
     @cached_property
     def tables(self) -> frozenset[str]:
         """Weights that are looked up row by row."""
-        calls = (node for body in self.bodies.values() for statement in body for node in walk(statement.value)
-                 if isinstance(node, m.Call) and node.op == "index")  # fmt: skip
+        calls = (
+            node
+            for body in self.bodies.values()
+            for statement in body
+            for node in walk(statement.value)
+            if isinstance(node, m.Call) and node.op == "index"
+        )
         tables = (call.args[0] for call in calls if isinstance(call.args[0], m.WeightRef))
         return frozenset(table.name for table in tables if len(table.type.shape) == 2)
 
     def latent_attention(self, scope: str) -> tuple[m.Call, ...]:
         """The `attend_latent` ops of a part."""
         body = self.bodies.get(scope, ())
-        return tuple(n for statement in body for n in walk(statement.value)
-                     if isinstance(n, m.Call) and n.op == "attend_latent")  # fmt: skip
+        return tuple(
+            n for statement in body for n in walk(statement.value) if isinstance(n, m.Call) and n.op == "attend_latent"
+        )
 
     def products_of(self, weight: str) -> tuple[Product, ...]:
         """Where a weight is multiplied."""
@@ -93,9 +99,13 @@ class Facts:
             for statement in body:
                 for e in walk(statement.value):
                     if isinstance(e, m.Experts):
-                        names.update(dict.fromkeys(
-                            n.args[0].name for n in walk(e.body) if isinstance(n, m.Call) and n.op == "index"
-                            and isinstance(n.args[0], m.WeightRef)))  # fmt: skip
+                        names.update(
+                            dict.fromkeys(
+                                n.args[0].name
+                                for n in walk(e.body)
+                                if isinstance(n, m.Call) and n.op == "index" and isinstance(n.args[0], m.WeightRef)
+                            )
+                        )
             if names:
                 experts[scope] = tuple(names)
         return experts

@@ -113,8 +113,9 @@ class _Values:
             if values is not None:
                 return values
             code, what = ("E411", "has no") if is_absent(configured) else ("E412", "has no list of numbers at")
-            self.sink.report(code, f"the config {what} `{declared.keys[0]}`, which `{declared.name}` is read from",
-                             declared.span)  # fmt: skip
+            self.sink.report(
+                code, f"the config {what} `{declared.keys[0]}`, which `{declared.name}` is read from", declared.span
+            )
         return self._default(declared)
 
     def _default(self, declared: m.LayerList) -> tuple[int, ...]:
@@ -155,8 +156,11 @@ class _Values:
                 self.sink.report("W411", f"the config has no {keys}; `{size.name}` keeps {_show(mine)}", size.span)
             elif isinstance(configured, bool) or not isinstance(configured, int | float) or configured != mine:
                 self.sink.report(
-                    "E410", f"the config says `{size.keys[0]}` = {configured!r}; here `{size.name}` is {_show(mine)}",
-                    size.span, helps=(f"`{self.adopting}` takes the sizes from the config",))  # fmt: skip
+                    "E410",
+                    f"the config says `{size.keys[0]}` = {configured!r}; here `{size.name}` is {_show(mine)}",
+                    size.span,
+                    helps=(f"`{self.adopting}` takes the sizes from the config",),
+                )
         for declared in self.model.lists.values():
             if not declared.keys or declared.name in self.overrides:
                 continue
@@ -164,9 +168,12 @@ class _Values:
             mine = self[declared.name]
             if not is_absent(configured) and _numbers(configured, declared.where) != mine:
                 self.sink.report(
-                    "E410", f"the config's `{declared.keys[0]}` is not what `{declared.name}` lists", declared.span,
+                    "E410",
+                    f"the config's `{declared.keys[0]}` is not what `{declared.name}` lists",
+                    declared.span,
                     notes=(f"config: {_numbers(configured, declared.where)}", f"definition: {mine}"),
-                    helps=(f"`{self.adopting}` takes the sizes from the config",))  # fmt: skip
+                    helps=(f"`{self.adopting}` takes the sizes from the config",),
+                )
 
     def guard(self) -> None:
         """Report every `require` that the config does not meet."""
@@ -175,11 +182,13 @@ class _Values:
             value, wanted = look_up(self.config, require.key), evaluate(require.value, {"true": True, "false": False})
             if is_absent(value):
                 if not require.or_absent:
-                    self.sink.report("E413", f"the config has no `{require.key}`; it must be {_show(wanted)}",
-                                     require.span)  # fmt: skip
+                    self.sink.report(
+                        "E413", f"the config has no `{require.key}`; it must be {_show(wanted)}", require.span
+                    )
             elif (type(value) is not type(wanted) and not _both_numbers(value, wanted)) or value != wanted:
-                self.sink.report("E413", f"the config says `{require.key}` = {value!r}; it must be {_show(wanted)}",
-                                 require.span)  # fmt: skip
+                self.sink.report(
+                    "E413", f"the config says `{require.key}` = {value!r}; it must be {_show(wanted)}", require.span
+                )
 
 
 def _both_numbers(a: object, b: object) -> bool:

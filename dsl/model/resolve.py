@@ -31,14 +31,7 @@ def resolve(declared: s.Model, targets: dict[str, m.Model], damaged: frozenset[s
                 if world.declare(item.name, "function"):
                     world.functions[item.name.text] = item
             case s.Part():
-                if item.name.text == STEP:
-                    sink.report("E102", f"`{STEP}` is a reserved name and cannot be a part", item.name.span,
-                                notes=("schedules mean the step by it",))  # fmt: skip
-                if item.name.text in parts:
-                    sink.report("E102", f"part `{item.name.text}` is declared twice", item.name.span,
-                                others=(Label(parts[item.name.text].name.span, "first here"),))  # fmt: skip
-                else:
-                    parts[item.name.text] = item
+                _part(item, parts, sink)
     declarations.check_values(world)
     _stored(declared, top, parts)
     target = _target(declared, targets, world)
@@ -51,11 +44,37 @@ def resolve(declared: s.Model, targets: dict[str, m.Model], damaged: frozenset[s
         _caches(resolved, world)
         _never_run(parts, resolved, world)
         declarations.unused(world)
-    requires = tuple(m.Require(r.key.text, r.value, r.or_absent, r.span) for r in declared.items
-                     if isinstance(r, s.Require))  # fmt: skip
+    requires = tuple(
+        m.Require(r.key.text, r.value, r.or_absent, r.span) for r in declared.items if isinstance(r, s.Require)
+    )
     ignores = declarations.ignores(declared, world)
-    return m.Model(declared.name.text, target, world.sizes, world.lists, requires, ignores, world.weights, world.states,
-                   world.taps, resolved, steps, declared.name.span)  # fmt: skip
+    return m.Model(
+        declared.name.text,
+        target,
+        world.sizes,
+        world.lists,
+        requires,
+        ignores,
+        world.weights,
+        world.states,
+        world.taps,
+        resolved,
+        steps,
+        declared.name.span,
+    )
+
+
+def _part(item: s.Part, parts: dict[str, s.Part], sink: Sink) -> None:
+    """A part by its name, which no other has."""
+    name = item.name
+    if name.text == STEP:
+        message = f"`{STEP}` is a reserved name and cannot be a part"
+        sink.report("E102", message, name.span, notes=("schedules mean the step by it",))
+    if name.text in parts:
+        first = Label(parts[name.text].name.span, "first here")
+        sink.report("E102", f"part `{name.text}` is declared twice", name.span, others=(first,))
+    else:
+        parts[name.text] = item
 
 
 def _stored(declared: s.Model, top: Scope, parts: dict[str, s.Part]) -> None:
@@ -74,8 +93,12 @@ def _target(declared: s.Model, targets: dict[str, m.Model], world: World) -> m.M
         return None
     name = declared.drafts.text
     if name not in targets and name not in world.damaged:
-        world.sink.report("E122", f"unknown model `{name}`", declared.drafts.span,
-                          helps=did_you_mean(name, targets) or (f'`use "{name}.mks"` brings it in',))  # fmt: skip
+        world.sink.report(
+            "E122",
+            f"unknown model `{name}`",
+            declared.drafts.span,
+            helps=did_you_mean(name, targets) or (f'`use "{name}.mks"` brings it in',),
+        )
     return targets.get(name)
 
 
@@ -89,13 +112,21 @@ def _taps(item: s.Taps, target: m.Model | None, world: World) -> None:
     main = target.steps.get(m.DECODE)
     type_ = None if main is None else main.types.get(value)
     if item.value.parts[:-1] != (target.name,) or type_ is None:
-        world.sink.report("E101", f"unknown value `{item.value.text}` of the drafted model", item.value.span,
-                          helps=did_you_mean(value, main.types if main else ()))  # fmt: skip
+        world.sink.report(
+            "E101",
+            f"unknown value `{item.value.text}` of the drafted model",
+            item.value.span,
+            helps=did_you_mean(value, main.types if main else ()),
+        )
         world.damaged |= {name}
         return
     if item.before.text not in world.lists:
-        world.sink.report("E101", f"unknown list `{item.before.text}`", item.before.span,
-                          helps=did_you_mean(item.before.text, world.lists))  # fmt: skip
+        world.sink.report(
+            "E101",
+            f"unknown list `{item.before.text}`",
+            item.before.span,
+            helps=did_you_mean(item.before.text, world.lists),
+        )
         world.damaged |= {name}
         return
     count = s.Call(item.before.span, s.Name(item.before.span, "count"), (item.before,), (), None)
@@ -113,16 +144,21 @@ def _steps(declared: s.Model, top: Scope, parts: dict[str, s.Part]) -> tuple[dic
         name = "" if item.name is None else item.name.text
         if name in steps:
             shown = f"step `{name}`" if name else "the step"
-            world.sink.report("E102", f"{shown} is declared twice", item.head,
-                              others=(Label(steps[name].span, "first here"),))  # fmt: skip
+            world.sink.report(
+                "E102", f"{shown} is declared twice", item.head, others=(Label(steps[name].span, "first here"),)
+            )
             continue
         if item.name is not None and (name == STEP or name in parts):
             problem = "is a part already" if name in parts else "is a reserved name"
             world.sink.report("E102", f"`{name}` {problem} and cannot be a step's name", item.head)
             continue
         if item.block is not None and item.block.text not in world.sizes and item.block.text not in world.damaged:
-            world.sink.report("E101", f"unknown size `{item.block.text}`", item.block.span,
-                              helps=did_you_mean(item.block.text, world.sizes))  # fmt: skip
+            world.sink.report(
+                "E101",
+                f"unknown size `{item.block.text}`",
+                item.block.span,
+                helps=did_you_mean(item.block.text, world.sizes),
+            )
         inputs = top.inputs | ({"row"} if item.block is not None else set())
         steps[name], carried = bodies.step(item, evolve(top, known={}, inputs=inputs), parts)
         for run in _runs(steps[name]):
@@ -134,8 +170,12 @@ def _steps(declared: s.Model, top: Scope, parts: dict[str, s.Part]) -> tuple[dic
             else:
                 _same_carried(resolved[run], carried_by[run], carried, item, world)
                 if item.block is None and any(isinstance(each, m.Loop) for each in resolved[run].body):
-                    world.sink.report("E115", f"`{run}` loops over `row`; this step is not `on` a block", item.head,
-                                      others=(Label(resolved[run].span, "declared here"),))  # fmt: skip
+                    world.sink.report(
+                        "E115",
+                        f"`{run}` loops over `row`; this step is not `on` a block",
+                        item.head,
+                        others=(Label(resolved[run].span, "declared here"),),
+                    )
     if not written and not world.damaged:
         world.sink.report("E120", f"`{declared.name.text}` has no step", declared.name.span)
     return steps, resolved
@@ -153,8 +193,12 @@ def _caches(parts: dict[str, m.Part], world: World) -> None:
     written = {w.state for part in parts.values() for w in part.body if isinstance(w, m.Write)}
     for name, state in world.states.items():
         if state.kind == "cache" and name in world.used and name not in written:
-            world.sink.report("E119", f"no part writes the cache `{name}`", state.span,
-                              helps=(f"`{name.split('.')[-1]}[position] = …` writes it",))  # fmt: skip
+            world.sink.report(
+                "E119",
+                f"no part writes the cache `{name}`",
+                state.span,
+                helps=(f"`{name.split('.')[-1]}[position] = …` writes it",),
+            )
 
 
 def _runs(step: m.Step) -> list[str]:
@@ -166,16 +210,23 @@ def _runs(step: m.Step) -> list[str]:
     return list(names)
 
 
-def _same_carried(part: m.Part, first: dict[str, Node | None], now: dict[str, Node | None], step: s.Step,
-                  world: World) -> None:  # fmt: skip
+def _same_carried(
+    part: m.Part, first: dict[str, Node | None], now: dict[str, Node | None], step: s.Step, world: World
+) -> None:
     """A part that several steps run finds the same carried values in each."""
     inner = [each for statement in part.body if isinstance(statement, m.Loop) for each in statement.body]
-    read = {n.name for statement in (*part.body, *inner) if isinstance(statement, m.Assign | m.Write)
-            for n in walk(statement.value) if isinstance(n, m.Local)}  # fmt: skip
+    read = {
+        n.name
+        for statement in (*part.body, *inner)
+        if isinstance(statement, m.Assign | m.Write)
+        for n in walk(statement.value)
+        if isinstance(n, m.Local)
+    }
     for name in sorted(read & set(first)):
         mine, other = now.get(name), first[name]
         if isinstance(other, m.Local) and name not in now:
             world.sink.report("E108", f"part `{part.name}` reads `{name}`, which this step does not set", step.head)
         elif isinstance(other, m.Local) and isinstance(mine, m.Local) and mine.type != other.type:
-            world.sink.report("E108", f"part `{part.name}` reads `{name}` as {other.type}; this step sets {mine.type}",
-                              step.head)  # fmt: skip
+            world.sink.report(
+                "E108", f"part `{part.name}` reads `{name}` as {other.type}; this step sets {mine.type}", step.head
+            )

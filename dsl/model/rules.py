@@ -113,8 +113,12 @@ def matmul(o: Operands) -> tuple[Type, ...]:
     x = o.shape("x")
     if not x or x[-1] != w[1]:
         got = show(x) if x else "a scalar"
-        raise RuleError(f"the matrix {show(w)} does not take {got}", "w", "x",
-                        notes=(f"its second axis is {w[1]}; the vector's last axis must be the same",))  # fmt: skip
+        raise RuleError(
+            f"the matrix {show(w)} does not take {got}",
+            "w",
+            "x",
+            notes=(f"its second axis is {w[1]}; the vector's last axis must be the same",),
+        )
     return _f32(*x[:-1], w[0])
 
 
@@ -129,8 +133,9 @@ def heads(o: Operands) -> tuple[Type, ...]:
     x, n = o.shape("x"), o.scalars["n"][0]
     width = x[-1].divided_by(n) if x else None
     if width is None:
-        raise RuleError(f"{show(x)} does not fall into {n} heads", "x",
-                        notes=(f"the last axis must be a multiple of {n}, by name",))  # fmt: skip
+        raise RuleError(
+            f"{show(x)} does not fall into {n} heads", "x", notes=(f"the last axis must be a multiple of {n}, by name",)
+        )
     return _f32(*x[:-1], n, width)
 
 
@@ -237,8 +242,12 @@ def attend_latent(o: Operands) -> tuple[Type, ...]:
         raise RuleError(f"`kv_b` {show(kv_b)} does not fall into {q[0]} heads", "kv_b", "q")
     value = both - (q[1] - common[0])
     if len(value.terms) != 1 or value.terms[0][1] < 0:
-        raise RuleError(f"a head of `kv_b` has {both} rows; its key part {q[1] - common[0]} must be among them",
-                        "kv_b", "q", "common")  # fmt: skip
+        raise RuleError(
+            f"a head of `kv_b` has {both} rows; its key part {q[1] - common[0]} must be among them",
+            "kv_b",
+            "q",
+            "common",
+        )
     return _f32(q[0], value)
 
 

@@ -62,8 +62,13 @@ class World:
             return False
         for other in dict.fromkeys((key, name.text)):
             if other in self.declared_at:
-                self.sink.report("E102", f"`{name.text}` is declared twice", name.span, kind,
-                                 others=(Label(self.declared_at[other], "first here"),))  # fmt: skip
+                self.sink.report(
+                    "E102",
+                    f"`{name.text}` is declared twice",
+                    name.span,
+                    kind,
+                    others=(Label(self.declared_at[other], "first here"),),
+                )
                 return False
         self.declared_at[key] = name.span
         return True
@@ -90,8 +95,17 @@ class Scope:
         calls = (*self.calls, (function.name.text, call))
         return evolve(self, known=bound, calls=calls, values_visible=False, later={})
 
-    def report(self, code: str, message: str, at: Span, label: str = "", *, others: tuple[Label, ...] = (),
-               notes: tuple[str, ...] = (), helps: tuple[str, ...] = ()) -> Stop:  # fmt: skip
+    def report(
+        self,
+        code: str,
+        message: str,
+        at: Span,
+        label: str = "",
+        *,
+        others: tuple[Label, ...] = (),
+        notes: tuple[str, ...] = (),
+        helps: tuple[str, ...] = (),
+    ) -> Stop:
         """Add a diagnostic, with the calls that led here; the caller raises what is returned."""
         others += tuple(Label(span, f"`{name}` is expanded here") for name, span in reversed(self.calls))
         self.world.sink.report(code, message, at, label, others=others, notes=notes, helps=helps)
@@ -122,8 +136,12 @@ class Scope:
 
     def _runtime(self, text: str, name: s.Name) -> Node:
         if text not in self.inputs:
-            where = {"layer": "inside parts and conditions of layers", "row": "in a step `on` a block",
-                     "token": "in steps", "position": "in steps and parts"}[text]  # fmt: skip
+            where = {
+                "layer": "inside parts and conditions of layers",
+                "row": "in a step `on` a block",
+                "token": "in steps",
+                "position": "in steps and parts",
+            }[text]
             raise self.report("E101", f"`{text}` has no value here", name.span, notes=(f"it is defined {where}",))
         if text in ("token", "position"):
             return m.Input(text, Type("int32"), name.span)
@@ -148,8 +166,12 @@ class Scope:
         if name.text in self.world.reported:
             return Stop()
         if name.text in self.later:
-            return self.report("E104", f"`{name.text}` is used before it is assigned", name.span,
-                               others=(Label(self.later[name.text], "assigned here"),))  # fmt: skip
+            return self.report(
+                "E104",
+                f"`{name.text}` is used before it is assigned",
+                name.span,
+                others=(Label(self.later[name.text], "assigned here"),),
+            )
         world = self.world
         candidates = {*self.known, *world.sizes, *world.lists}
         if self.values_visible:

@@ -17,15 +17,27 @@ def choose_schedule(
     known = ", ".join(f"`{other}`" for other in own)
     at = Label(model.span)
     if not own:
-        return Diagnostic("E435", f"`{model.name}` has no schedule, which says how its weights lie", at, helps=(
-            f"`target v5e 1x1` and `context 2048` in `schedule one for {model.name}` are a complete one",
-        ))  # fmt: skip
+        return Diagnostic(
+            "E435",
+            f"`{model.name}` has no schedule, which says how its weights lie",
+            at,
+            helps=(f"`target v5e 1x1` and `context 2048` in `schedule one for {model.name}` are a complete one",),
+        )
     if name is None:
         if len(own) == 1:
             return next(iter(own.values()))
-        return Diagnostic("E435", f"`{model.name}` has several schedules: {known}", at,
-                          helps=(f"`--schedule {next(iter(own))}` takes that one",))  # fmt: skip
+        return Diagnostic(
+            "E435",
+            f"`{model.name}` has several schedules: {known}",
+            at,
+            helps=(f"`--schedule {next(iter(own))}` takes that one",),
+        )
     if name in own:
         return own[name]
-    return Diagnostic("E435", f"`{model.name}` has no schedule `{name}`", at, notes=(f"it has {known}",),
-                      helps=did_you_mean(name, own))  # fmt: skip
+    return Diagnostic(
+        "E435",
+        f"`{model.name}` has no schedule `{name}`",
+        at,
+        notes=(f"it has {known}",),
+        helps=did_you_mean(name, own),
+    )

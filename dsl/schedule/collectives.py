@@ -74,12 +74,20 @@ def no_sums(reduces: list[Reduce], draft: Draft) -> None:
     inside = {p.weight for p in draft.facts.products if p.in_experts}
     for line in reduces:
         if line.value not in inside and not _partial(line.value, reduces, draft):
-            draft.sink.report("E207", f"`{line.value}` is not a partial sum: there is nothing to reduce", line.span,
-                              notes=("a product over a sharded axis leaves a partial sum on each core",))  # fmt: skip
+            draft.sink.report(
+                "E207",
+                f"`{line.value}` is not a partial sum: there is nothing to reduce",
+                line.span,
+                notes=("a product over a sharded axis leaves a partial sum on each core",),
+            )
         firsts = [p.values[0] for p in draft.facts.products if line.value in p.values]
         if firsts and line.value not in firsts:
-            draft.sink.report("E207", f"`{line.value}` is the same sum as `{firsts[0]}`, the name that schedules use",
-                              line.span, helps=(f"write `reduce {firsts[0]}`",))  # fmt: skip
+            draft.sink.report(
+                "E207",
+                f"`{line.value}` is the same sum as `{firsts[0]}`, the name that schedules use",
+                line.span,
+                helps=(f"write `reduce {firsts[0]}`",),
+            )
 
 
 def overlap(item: s.Overlap, gathers: list[Gather], reduces: list[Reduce], draft: Draft) -> Overlap | None:
@@ -96,8 +104,12 @@ def overlap(item: s.Overlap, gathers: list[Gather], reduces: list[Reduce], draft
         for weight in group.weights:
             for p in draft.facts.products_of(weight):
                 if any(_depends(p.operand, v, draft) for v in values if v.split(".")[0] == p.scope):
-                    draft.sink.report("E211", f"the product with `{weight}` depends on what it should overlap",
-                                      group.span, others=(Label(p.operand.span, "its operand"),))  # fmt: skip
+                    draft.sink.report(
+                        "E211",
+                        f"the product with `{weight}` depends on what it should overlap",
+                        group.span,
+                        others=(Label(p.operand.span, "its operand"),),
+                    )
     return Overlap(item.verb, values, groups, item.span) if values and groups else None
 
 
@@ -133,13 +145,18 @@ def form(item: s.Form, draft: Draft) -> Form | None:
     part, _, what = item.what.text.partition(".")
     latent = part in draft.model.parts and draft.facts.latent_attention(part)
     if what != "cache" or not latent:
-        draft.sink.report("E204", f"`{item.what.text}` has only one form", item.what.span,
-                          notes=("`P.cache` of a part with `attend_latent` is `latent` or `expanded`",))  # fmt: skip
+        draft.sink.report(
+            "E204",
+            f"`{item.what.text}` has only one form",
+            item.what.span,
+            notes=("`P.cache` of a part with `attend_latent` is `latent` or `expanded`",),
+        )
         return None
     if item.value.text not in ("latent", "expanded"):
         draft.sink.report("E206", "the form of a latent cache is `latent` or `expanded`", item.value.span)
         return None
     if item.value.text == "latent":
-        draft.sink.report("E207", "`latent` is the form already", item.value.span,
-                          notes=("a line without an effect is an error",))  # fmt: skip
+        draft.sink.report(
+            "E207", "`latent` is the form already", item.value.span, notes=("a line without an effect is an error",)
+        )
     return Form(part, item.value.text, item.span)

@@ -38,8 +38,9 @@ class Draft:
         known = []
         for name in names:
             if name.text not in self.mesh:
-                self.sink.report("E203", f"the mesh has no axis `{name.text}`", name.span,
-                                 helps=did_you_mean(name.text, self.mesh))  # fmt: skip
+                self.sink.report(
+                    "E203", f"the mesh has no axis `{name.text}`", name.span, helps=did_you_mean(name.text, self.mesh)
+                )
             elif name.text in known:
                 self.sink.report("E203", f"axis `{name.text}` is named twice", name.span)
             else:
@@ -64,7 +65,11 @@ class Draft:
         """A named value `scope.name` that exists."""
         if name.text in self.facts.values:
             return name.text
-        self.sink.report("E204", f"unknown value `{name.text}`", name.span,
-                         notes=("values are named by the part or step that sets them, `attention.h`",),
-                         helps=did_you_mean(name.text, self.facts.values))  # fmt: skip
+        self.sink.report(
+            "E204",
+            f"unknown value `{name.text}`",
+            name.span,
+            notes=("values are named by the part or step that sets them, `attention.h`",),
+            helps=did_you_mean(name.text, self.facts.values),
+        )
         return None

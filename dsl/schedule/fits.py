@@ -26,11 +26,19 @@ def check_shares(schedule: Schedule, instance: Instance, sink: Sink) -> bool:
         length = instance.values[shard.size]
         assert isinstance(length, int)
         if shard.repeat and ways % length and length % ways:
-            sink.report("E213", f"`{shard.size}` = {length} cannot be repeated evenly on {ways} cores", shard.span,
-                        helps=(f"leave out `(repeat)`: the share is padded to {-(-length // ways)}",))  # fmt: skip
+            sink.report(
+                "E213",
+                f"`{shard.size}` = {length} cannot be repeated evenly on {ways} cores",
+                shard.span,
+                helps=(f"leave out `(repeat)`: the share is padded to {-(-length // ways)}",),
+            )
         elif shard.repeat and length >= ways:
-            sink.report("E207", f"`{shard.size}` = {length} is enough for {ways} cores: nothing repeats", shard.span,
-                        helps=("leave out `(repeat)`",))  # fmt: skip
+            sink.report(
+                "E207",
+                f"`{shard.size}` = {length} is enough for {ways} cores: nothing repeats",
+                shard.span,
+                helps=("leave out `(repeat)`",),
+            )
         elif shard.size in _routed(facts) and length % ways:
             sink.report("E213", f"{length} experts do not fall into {ways} equal groups", shard.span)
     reported: set[Span] = set()
@@ -52,13 +60,21 @@ def _check_positions(shard: Shard, schedule: Schedule, facts: Facts, sink: Sink)
             heads = {over for name in _sharded(axis, schedule) for over in schedule.shards[name].axes}
             missing = [over for over in schedule.over_positions if over not in heads]
             if part in expanded:
-                sink.report("E213", f"`{part}.cache = expanded` keeps all positions of a core's own heads",
-                            expanded[part].span, others=(Label(shard.span, "positions are sharded"),))  # fmt: skip
+                sink.report(
+                    "E213",
+                    f"`{part}.cache = expanded` keeps all positions of a core's own heads",
+                    expanded[part].span,
+                    others=(Label(shard.span, "positions are sharded"),),
+                )
             elif missing:
                 size = show((axis,)).strip("[]")
-                sink.report("E213", f"positions are sharded over `{missing[0]}`, but `{size}` is not", shard.span,
-                            others=(Label(call.span, "each core would attend for the same heads"),),
-                            helps=(f"write `shard {', '.join(shard.axes)} : {size}`",))  # fmt: skip
+                sink.report(
+                    "E213",
+                    f"positions are sharded over `{missing[0]}`, but `{size}` is not",
+                    shard.span,
+                    others=(Label(call.span, "each core would attend for the same heads"),),
+                    helps=(f"write `shard {', '.join(shard.axes)} : {size}`",),
+                )
 
 
 def _cut_in_ranges(stored: m.Weight | m.State, schedule: Schedule, facts: Facts, sink: Sink) -> bool:
@@ -69,13 +85,21 @@ def _cut_in_ranges(stored: m.Weight | m.State, schedule: Schedule, facts: Facts,
         spans = [schedule.shards[name].span for name in names]
         described = f"`{stored.name}` {show(shape)}"
         if len(names) > 1:
-            sink.report("E213", f"two sizes of one axis of {described} are sharded, `{names[0]}` and `{names[1]}`",
-                        spans[1], others=(Label(spans[0], "here"), Label(stored.span, "declared here")))  # fmt: skip
+            sink.report(
+                "E213",
+                f"two sizes of one axis of {described} are sharded, `{names[0]}` and `{names[1]}`",
+                spans[1],
+                others=(Label(spans[0], "here"), Label(stored.span, "declared here")),
+            )
             return False
         if names and any(names[0] not in {atom.name for atom in atoms} for atoms, _ in axis.terms):
-            sink.report("E213", f"`{names[0]}` is not a factor of the axis `{axis}` of {described}", spans[0],
-                        others=(Label(stored.span, "declared here"),),
-                        notes=("a core's share must be one range of it",))  # fmt: skip
+            sink.report(
+                "E213",
+                f"`{names[0]}` is not a factor of the axis `{axis}` of {described}",
+                spans[0],
+                others=(Label(stored.span, "declared here"),),
+                notes=("a core's share must be one range of it",),
+            )
             return False
     return True
 
@@ -100,9 +124,13 @@ def _cut_once(stored: m.Weight | m.State, schedule: Schedule, facts: Facts, repo
     if split is not None:
         rows = [schedule.shards[name] for name in _of(stored, shape[0], schedule, facts)]
         if rows and {axis for by in rows for axis in by.axes} >= set(split.axes):
-            sink.report("E207", f"the rows of `{stored.name}` {show(shape)} are sharded over "
-                        f"{', '.join(f'`{a}`' for a in split.axes)} already", split.span,
-                        others=(Label(rows[0].span, "here"),))  # fmt: skip
+            sink.report(
+                "E207",
+                f"the rows of `{stored.name}` {show(shape)} are sharded over "
+                f"{', '.join(f'`{a}`' for a in split.axes)} already",
+                split.span,
+                others=(Label(rows[0].span, "here"),),
+            )
             return
         cuts = [*cuts[len(rows) :], split]
     cut: dict[str, Span] = {}
@@ -110,8 +138,12 @@ def _cut_once(stored: m.Weight | m.State, schedule: Schedule, facts: Facts, repo
         for axis in by.axes:
             if axis in cut:
                 if not reported & {by.span, cut[axis]}:  # one cause, one error
-                    sink.report("E213", f"`{axis}` shards `{stored.name}` {show(shape)} twice", by.span,
-                                others=(Label(cut[axis], "cut here"), Label(stored.span, "declared here")))  # fmt: skip
+                    sink.report(
+                        "E213",
+                        f"`{axis}` shards `{stored.name}` {show(shape)} twice",
+                        by.span,
+                        others=(Label(cut[axis], "cut here"), Label(stored.span, "declared here")),
+                    )
                 reported |= {by.span, cut[axis]}
                 return
             cut[axis] = by.span
@@ -141,13 +173,21 @@ def _pair_shares(call: m.Call, many: int, few: int, schedule: Schedule, instance
     if shard is None:
         if shared > 1:
             axes = ", ".join(schedule.shards[a].axes)
-            sink.report("E213", f"`{a}` is sharded but `{b}`, whose {shared} heads it shares, is not",
-                        schedule.shards[a].span, others=(Label(call.span, "they meet here"),),
-                        helps=(f"write `shard {axes} : {b}{' (repeat)' if ways > shared else ''}`",))  # fmt: skip
+            sink.report(
+                "E213",
+                f"`{a}` is sharded but `{b}`, whose {shared} heads it shares, is not",
+                schedule.shards[a].span,
+                others=(Label(call.span, "they meet here"),),
+                helps=(f"write `shard {axes} : {b}{' (repeat)' if ways > shared else ''}`",),
+            )
         return
     if set(schedule.shards[a].axes) != set(shard.axes):
-        sink.report("E213", f"`{a}` and `{b}` share heads and must be sharded alike", shard.span,
-                    others=(Label(schedule.shards[a].span, "here"),))  # fmt: skip
+        sink.report(
+            "E213",
+            f"`{a}` and `{b}` share heads and must be sharded alike",
+            shard.span,
+            others=(Label(schedule.shards[a].span, "here"),),
+        )
         return
     for core in range(ways):
         mine = {h // each for h in _share(core, ways, heads, schedule.shards[a].repeat)}

@@ -215,8 +215,28 @@ class Schedule:
 def bare(model: m.Model, target: Target, context: int) -> Schedule:
     """One row on the smallest topology, every weight whole on each core and loaded just before its use."""
     one = (1,) * target.topology_rank
-    return Schedule("unsharded", model, target, one, (1,), (1,), False, context, (), {}, {}, (), (), (),
-                    (), (), (), (), (), model.span)  # fmt: skip
+    return Schedule(
+        "unsharded",
+        model,
+        target,
+        one,
+        (1,),
+        (1,),
+        False,
+        context,
+        (),
+        {},
+        {},
+        (),
+        (),
+        (),
+        (),
+        (),
+        (),
+        (),
+        (),
+        model.span,
+    )
 
 
 @frozen(repr=False)

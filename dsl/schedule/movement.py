@@ -36,11 +36,14 @@ def movement(declared: s.Schedule, draft: Draft) -> Movement:
     lines: dict[type, list[Any]] = {kind: [] for kind in kinds}
     streamed: dict[str, s.Name] = {}
     makers: dict[type, Callable[[Any], list[Any]]] = {
-        s.Stream: lambda i: [_stream(i, streamed, draft)], s.Fetch: lambda i: [_fetch(i, draft)],
-        s.Prefetch: lambda i: [_prefetch(i, draft)], s.Gather: lambda i: [collectives.gather(i, draft)],
-        s.Reduce: lambda i: collectives.reduce(i, draft), s.Form: lambda i: [collectives.form(i, draft)],
+        s.Stream: lambda i: [_stream(i, streamed, draft)],
+        s.Fetch: lambda i: [_fetch(i, draft)],
+        s.Prefetch: lambda i: [_prefetch(i, draft)],
+        s.Gather: lambda i: [collectives.gather(i, draft)],
+        s.Reduce: lambda i: collectives.reduce(i, draft),
+        s.Form: lambda i: [collectives.form(i, draft)],
         s.Store: lambda i: storing.store(i, draft),
-    }  # fmt: skip
+    }
     for item in declared.items:
         for line in makers.get(type(item), _nothing)(item):
             if line is not None:
@@ -66,11 +69,19 @@ def _moved_already(prefetches: list[Prefetch], streams: list[Stream], draft: Dra
     routed = {w: part for part, weights in draft.facts.experts.items() for w in weights}
     for prefetch in prefetches:
         if prefetch.kind == "weight" and prefetch.what in carried:
-            draft.sink.report("E202", f"a stream moves `{prefetch.what}` already", prefetch.span,
-                              others=(Label(carried[prefetch.what], "here"),))  # fmt: skip
+            draft.sink.report(
+                "E202",
+                f"a stream moves `{prefetch.what}` already",
+                prefetch.span,
+                others=(Label(carried[prefetch.what], "here"),),
+            )
         elif prefetch.kind == "weight" and prefetch.what in routed:
-            draft.sink.report("E208", f"routes choose `{prefetch.what}` during the step, so it cannot be prefetched",
-                              prefetch.span, helps=(f"write `fetch {routed[prefetch.what]}.experts`",))  # fmt: skip
+            draft.sink.report(
+                "E208",
+                f"routes choose `{prefetch.what}` during the step, so it cannot be prefetched",
+                prefetch.span,
+                helps=(f"write `fetch {routed[prefetch.what]}.experts`",),
+            )
 
 
 def _twice(lines: dict[type, list[Any]], draft: Draft) -> None:
@@ -100,8 +111,9 @@ def _once(named: list[tuple[Any, Span]], draft: Draft) -> None:
 def _is_scope(name: s.Name, draft: Draft) -> bool:
     if name.text in draft.facts.bodies:
         return True
-    draft.sink.report("E204", f"unknown part or step `{name.text}`", name.span,
-                      helps=did_you_mean(name.text, draft.facts.bodies))  # fmt: skip
+    draft.sink.report(
+        "E204", f"unknown part or step `{name.text}`", name.span, helps=did_you_mean(name.text, draft.facts.bodies)
+    )
     return False
 
 
@@ -124,16 +136,19 @@ def _stream(item: s.Stream, streamed: dict[str, s.Name], draft: Draft) -> Stream
             for name in written.weights:
                 key = f"{part}:{name.text}"
                 if key in streamed:
-                    draft.sink.report("E202", f"`{name.text}` is streamed twice", name.span,
-                                      others=(Label(streamed[key].span, "first here"),))  # fmt: skip
+                    draft.sink.report(
+                        "E202",
+                        f"`{name.text}` is streamed twice",
+                        name.span,
+                        others=(Label(streamed[key].span, "first here"),),
+                    )
                 streamed.setdefault(key, name)
         lines[part] = tuple(g for g in groups if g is not None)
     if not lines:
         draft.sink.report("E207", f"stream `{item.name.text}` has no weights", item.name.span)
     if slots is None or slot is None:
         return None
-    return Stream(item.name.text, slots, slot, tuple(lines.items()), item.span, given["slots"].span,
-                  given["slot"].span)  # fmt: skip
+    return Stream(item.name.text, slots, slot, tuple(lines.items()), item.span, given["slots"].span, given["slot"].span)
 
 
 def _group(item: s.Group, part: str, draft: Draft) -> Group | None:
@@ -146,10 +161,15 @@ def _group(item: s.Group, part: str, draft: Draft) -> Group | None:
             continue
         products = [p for p in draft.facts.products_of(weight) if p.scope == part]
         if not products:
-            draft.sink.report("E208", f"`{part}` has no product with `{weight}`", name.span,
-                              others=(Label(draft.model.weights[weight].span, "declared here"),),
-                              helps=("vectors are fetched by `prefetch vectors`",)
-                              if len(draft.model.weights[weight].shape) == 1 else ())  # fmt: skip
+            draft.sink.report(
+                "E208",
+                f"`{part}` has no product with `{weight}`",
+                name.span,
+                others=(Label(draft.model.weights[weight].span, "declared here"),),
+                helps=("vectors are fetched by `prefetch vectors`",)
+                if len(draft.model.weights[weight].shape) == 1
+                else (),
+            )
             continue
         if products[0].in_experts:
             draft.sink.report(
@@ -163,9 +183,15 @@ def _group(item: s.Group, part: str, draft: Draft) -> Group | None:
         operands.append((name, products[0].operand))
     for name, operand in operands[1:]:
         if not same_operand(operands[0][1], operand):
-            draft.sink.report("E209", f"`{operands[0][0].text}` and `{name.text}` are not fused: their operands differ",
-                              item.span, others=(Label(operands[0][1].span, "operand of the first"),
-                                                 Label(operand.span, f"operand of `{name.text}`")))  # fmt: skip
+            draft.sink.report(
+                "E209",
+                f"`{operands[0][0].text}` and `{name.text}` are not fused: their operands differ",
+                item.span,
+                others=(
+                    Label(operands[0][1].span, "operand of the first"),
+                    Label(operand.span, f"operand of `{name.text}`"),
+                ),
+            )
     return Group(tuple(names), item.span) if names else None
 
 
@@ -175,8 +201,12 @@ def _fetch(item: s.Fetch, draft: Draft) -> Fetch | None:
     part, _, what = item.what.text.partition(".")
     if what != "experts" or part not in draft.facts.experts:
         known = [f"{p}.experts" for p in draft.facts.experts]
-        draft.sink.report("E204", f"routes do not choose `{item.what.text}`", item.what.span,
-                          helps=did_you_mean(item.what.text, known))  # fmt: skip
+        draft.sink.report(
+            "E204",
+            f"routes do not choose `{item.what.text}`",
+            item.what.span,
+            helps=did_you_mean(item.what.text, known),
+        )
         return None
     return Fetch(part, slots or 1, item.span)
 
@@ -184,14 +214,21 @@ def _fetch(item: s.Fetch, draft: Draft) -> Fetch | None:
 def _point(point: s.Point, draft: Draft) -> Point | None:
     text, relation = point.name.text, point.relation or "at"
     head, _, tail = text.partition(".")
-    if (relation == "previous" and text in ("part", "layer")) or (relation == "at" and tail == "start"
-                                                                  and head in draft.facts.bodies):  # fmt: skip
+    if (relation == "previous" and text in ("part", "layer")) or (
+        relation == "at" and tail == "start" and head in draft.facts.bodies
+    ):
         return Point(relation, text, point.span)
     if relation == "at":
-        draft.sink.report("E210", f"`{text}` is not a point in time", point.span,
-                          notes=("points are `P.start`, `before P.value`, `after P.value`, `previous P.value`, "
-                                 "`previous part` and `previous layer`",),
-                          helps=(f"write `after {text}`",) if text in draft.facts.values else ())  # fmt: skip
+        draft.sink.report(
+            "E210",
+            f"`{text}` is not a point in time",
+            point.span,
+            notes=(
+                "points are `P.start`, `before P.value`, `after P.value`, `previous P.value`, "
+                "`previous part` and `previous layer`",
+            ),
+            helps=(f"write `after {text}`",) if text in draft.facts.values else (),
+        )
         return None
     if text in draft.facts.values:
         return Point(relation, text, point.span)
@@ -213,8 +250,9 @@ def _prefetch(item: s.Prefetch, draft: Draft) -> Prefetch | None:
     if kind != "cache" and given:
         draft.sink.report("E206", "only a cache is prefetched by tiles", next(iter(given.values())).span)
     elif kind == "cache" and tile is None and "tile" not in given:
-        draft.sink.report("E206", "a cache is prefetched by tiles", item.what.span,
-                          helps=("write `(tile = 256 tokens, slots = 3)`",))  # fmt: skip
+        draft.sink.report(
+            "E206", "a cache is prefetched by tiles", item.what.span, helps=("write `(tile = 256 tokens, slots = 3)`",)
+        )
     return Prefetch(kind, what, points, tile, slots, item.span)
 
 

@@ -15,11 +15,17 @@ def options(given: tuple[s.Option, ...], known: tuple[str, ...], draft: Draft) -
     for option in given:
         name = option.name.text
         if name not in known:
-            draft.sink.report("E206", f"unknown option `{name}`", option.span,
-                              notes=(f"known: {', '.join(known)}",), helps=did_you_mean(name, known))  # fmt: skip
+            draft.sink.report(
+                "E206",
+                f"unknown option `{name}`",
+                option.span,
+                notes=(f"known: {', '.join(known)}",),
+                helps=did_you_mean(name, known),
+            )
         elif name in by_name:
-            draft.sink.report("E202", f"`{name}` is given twice", option.span,
-                              others=(Label(by_name[name].span, "first here"),))  # fmt: skip
+            draft.sink.report(
+                "E202", f"`{name}` is given twice", option.span, others=(Label(by_name[name].span, "first here"),)
+            )
         else:
             by_name[name] = option
     return by_name
@@ -57,6 +63,11 @@ def word(
     text = option.value.text if isinstance(option.value, s.Words) else ""
     if text in known:
         return text
-    draft.sink.report("E206", f"`{option.name.text}` is one of {', '.join(known)}", option.span, notes=notes,
-                      helps=did_you_mean(text, known))  # fmt: skip
+    draft.sink.report(
+        "E206",
+        f"`{option.name.text}` is one of {', '.join(known)}",
+        option.span,
+        notes=notes,
+        helps=did_you_mean(text, known),
+    )
     return default

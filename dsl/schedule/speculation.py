@@ -15,8 +15,9 @@ type Schedules = dict[tuple[str, str], Schedule | None]
 ACCEPT = ("exact",)
 
 
-def resolve_speculation(declared: s.Speculate, models: dict[str, m.Model], schedules: Schedules,
-                        sink: Sink) -> Speculation | None:  # fmt: skip
+def resolve_speculation(
+    declared: s.Speculate, models: dict[str, m.Model], schedules: Schedules, sink: Sink
+) -> Speculation | None:
     """Both sides found and fit for each other, or `None`."""
     items = {item.role.text if isinstance(item, s.Pairing) else item.name.text: item for item in declared.items}
     known = ("target", "drafter", "verify", "accept")
@@ -40,21 +41,27 @@ def resolve_speculation(declared: s.Speculate, models: dict[str, m.Model], sched
     return Speculation(declared.name.text, target, drafter, drafts, accept, declared.span)
 
 
-def _side(item: s.Pairing | s.Option, role: str, models: dict[str, m.Model], schedules: Schedules, sink: Sink) -> (
-        Schedule | None):  # fmt: skip
+def _side(
+    item: s.Pairing | s.Option, role: str, models: dict[str, m.Model], schedules: Schedules, sink: Sink
+) -> Schedule | None:
     if not isinstance(item, s.Pairing):
         helps = (f"write `{role} = model on schedule`",)
         sink.report("E206", f"`{role}` takes a model and a schedule", item.span, helps=helps)
         return None
     if item.model.text not in models:
-        sink.report("E122", f"unknown model `{item.model.text}`", item.model.span,
-                    helps=did_you_mean(item.model.text, models))  # fmt: skip
+        sink.report(
+            "E122", f"unknown model `{item.model.text}`", item.model.span, helps=did_you_mean(item.model.text, models)
+        )
         return None
     key = (item.model.text, item.schedule.text)
     if key not in schedules:
         own = [name for model, name in schedules if model == item.model.text]
-        sink.report("E204", f"`{item.model.text}` has no schedule `{item.schedule.text}`", item.schedule.span,
-                    helps=did_you_mean(item.schedule.text, own))  # fmt: skip
+        sink.report(
+            "E204",
+            f"`{item.model.text}` has no schedule `{item.schedule.text}`",
+            item.schedule.span,
+            helps=did_you_mean(item.schedule.text, own),
+        )
         return None
     return schedules[key]
 
@@ -75,38 +82,51 @@ def _accept(item: s.Pairing | s.Option, sink: Sink) -> str | None:
     return None
 
 
-def _fit(declared: s.Speculate, target: Schedule, drafter: Schedule, drafts: int,
-         items: dict[str, s.Pairing | s.Option], sink: Sink) -> None:  # fmt: skip
+def _fit(
+    declared: s.Speculate,
+    target: Schedule,
+    drafter: Schedule,
+    drafts: int,
+    items: dict[str, s.Pairing | s.Option],
+    sink: Sink,
+) -> None:
     """Vocabularies, taps, spans and meshes agree."""
     drafted = drafter.model.drafts
     if drafted is None or drafted.name != target.model.name:
-        sink.report("E212", f"`{drafter.model.name}` does not draft `{target.model.name}`", items["drafter"].span,
-                    others=(Label(drafter.model.span, "declared here"),))  # fmt: skip
+        sink.report(
+            "E212",
+            f"`{drafter.model.name}` does not draft `{target.model.name}`",
+            items["drafter"].span,
+            others=(Label(drafter.model.span, "declared here"),),
+        )
         return
-    parties = (Label(target.span, "target"), Label(drafter.span, "drafter"))
-    if target.target != drafter.target:
-        sink.report("E212", f"the target runs on {target.target.name}, the drafter on {drafter.target.name}",
-                    declared.name.span, others=parties)  # fmt: skip
-    elif target.cores != drafter.cores:
-        sink.report("E212", f"the target runs on {target.cores} cores, the drafter on {drafter.cores}",
-                    declared.name.span, others=parties)  # fmt: skip
-    if drafter.context < target.context:
-        sink.report("E212", f"the drafter's context has {drafter.context} tokens, the target's {target.context}",
-                    declared.name.span, others=parties)  # fmt: skip
+    _machines(declared, target, drafter, sink)
     if drafts + 1 not in target.spans:
-        sink.report("E212", f"{drafts} drafts are verified in a span of {drafts + 1} rows; `{target.name}` has "
-                    f"{', '.join(map(str, target.spans))}", items["verify"].span,
-                    helps=(f"add {drafts + 1} to the target's `span`",))  # fmt: skip
+        sink.report(
+            "E212",
+            f"{drafts} drafts are verified in a span of {drafts + 1} rows; `{target.name}` has "
+            f"{', '.join(map(str, target.spans))}",
+            items["verify"].span,
+            helps=(f"add {drafts + 1} to the target's `span`",),
+        )
     elif not target.keep_rows:
-        sink.report("E212", f"`{target.name}` does not keep the state after each row, which a rejected draft needs",
-                    items["target"].span, helps=("write `span … (keep = every row)`",))  # fmt: skip
+        sink.report(
+            "E212",
+            f"`{target.name}` does not keep the state after each row, which a rejected draft needs",
+            items["target"].span,
+            helps=("write `span … (keep = every row)`",),
+        )
     mine, theirs = (instantiate(x.model)[0] for x in (drafter, target))
     if mine is None or theirs is None:
         return
     a, b = _vocabulary(mine), _vocabulary(theirs)
     if a is None:
-        sink.report("E212", f"`{drafter.model.name}` proposes no token: none of its steps takes an `argmax`",
-                    items["drafter"].span, others=(Label(drafter.model.span, "declared here"),))  # fmt: skip
+        sink.report(
+            "E212",
+            f"`{drafter.model.name}` proposes no token: none of its steps takes an `argmax`",
+            items["drafter"].span,
+            others=(Label(drafter.model.span, "declared here"),),
+        )
     elif a != b:
         sink.report("E212", f"the vocabularies differ: {b} and {a}", declared.name.span)
     for taps in drafter.model.taps.values():
@@ -117,6 +137,32 @@ def _fit(declared: s.Speculate, target: Schedule, drafter: Schedule, drafts: int
         assert isinstance(length, int)
         if drafts > length:
             sink.report("E212", f"{drafts} drafts are verified, a block makes {length}", items["verify"].span)
+
+
+def _machines(declared: s.Speculate, target: Schedule, drafter: Schedule, sink: Sink) -> None:
+    """Both run on the same cores, and the drafter holds as many tokens as the target."""
+    parties = (Label(target.span, "target"), Label(drafter.span, "drafter"))
+    if target.target != drafter.target:
+        sink.report(
+            "E212",
+            f"the target runs on {target.target.name}, the drafter on {drafter.target.name}",
+            declared.name.span,
+            others=parties,
+        )
+    elif target.cores != drafter.cores:
+        sink.report(
+            "E212",
+            f"the target runs on {target.cores} cores, the drafter on {drafter.cores}",
+            declared.name.span,
+            others=parties,
+        )
+    if drafter.context < target.context:
+        sink.report(
+            "E212",
+            f"the drafter's context has {drafter.context} tokens, the target's {target.context}",
+            declared.name.span,
+            others=parties,
+        )
 
 
 def _vocabulary(instance: Instance) -> int | None:

@@ -26,13 +26,21 @@ def store(item: s.Store, draft: Draft) -> list[Store]:
             continue
         declared = draft.model.weights[weight].codec
         if declared == codec:
-            draft.sink.report("E207", f"`{weight}` is {codec} already", name.span,
-                              notes=("a line without an effect is an error",))  # fmt: skip
+            draft.sink.report(
+                "E207", f"`{weight}` is {codec} already", name.span, notes=("a line without an effect is an error",)
+            )
         elif (why := _why_not(weight, declared, codec, draft)) is not None:
             reason, helps = why
-            draft.sink.report("E217", f"`{weight}` cannot be kept as {codec}: {reason}", name.span, helps=helps,
-                              notes=(f"experts that are mxfp4 can be fp8 in blocks of {_GROUP} inputs or a multiple: "
-                                     "that can be proven exact",))  # fmt: skip
+            draft.sink.report(
+                "E217",
+                f"`{weight}` cannot be kept as {codec}: {reason}",
+                name.span,
+                helps=helps,
+                notes=(
+                    f"experts that are mxfp4 can be fp8 in blocks of {_GROUP} inputs or a multiple: "
+                    "that can be proven exact",
+                ),
+            )
         else:
             stored.append(Store(weight, codec, name.span))
     return stored

@@ -146,9 +146,12 @@ class Target:
         other lengths. Flat machines are square at most.
         """
         longest = isqrt(self.most) if self.topology_rank == 2 else self.most
-        return (len(topology) == self.topology_rank and prod(topology) <= self.most
-                and all(0 < length <= longest for length in topology)
-                and all(length == 1 or length % 2 == 0 for length in topology[:2]))  # fmt: skip
+        return (
+            len(topology) == self.topology_rank
+            and prod(topology) <= self.most
+            and all(0 < length <= longest for length in topology)
+            and all(length == 1 or length % 2 == 0 for length in topology[:2])
+        )
 
     def near(self, topology: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Two machines that exist, with about as many chips in about that shape; `topology` has the right rank."""

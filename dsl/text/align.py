@@ -26,11 +26,22 @@ _TIGHT_AFTER = frozenset("LPAR LSQB DOT".split())
 _DECLARED = {"EQUAL": 1, "FROM": 2}
 _STORED = {"COLON": 1, "PLACE": 2, "ROWS": 2, "SCALE": 2, "GLOBAL": 2}
 _COLUMNS = {
-    "SIZE": _DECLARED, "CONST": _DECLARED, "LIST": _DECLARED, "TAPS": _DECLARED,
-    "SHARD": {"COLON": 1}, "SPLIT": {"OVER": 2}, "PREFETCH": {"AT": 2, "OPTIONS": 2}, "REDUCE": {"OPTIONS": 2},
-    "FETCH": {"OPTIONS": 2}, "OVERLAP": {"WITH": 2}, "FORM": {"EQUAL": 1}, "STORE": {"AS": 1},
-    "ROWS": {"OPTIONS": 2}, "SPAN": {"OPTIONS": 2}, "CONTEXT": {"OPTIONS": 2},
-}  # fmt: skip
+    "SIZE": _DECLARED,
+    "CONST": _DECLARED,
+    "LIST": _DECLARED,
+    "TAPS": _DECLARED,
+    "SHARD": {"COLON": 1},
+    "SPLIT": {"OVER": 2},
+    "PREFETCH": {"AT": 2, "OPTIONS": 2},
+    "REDUCE": {"OPTIONS": 2},
+    "FETCH": {"OPTIONS": 2},
+    "OVERLAP": {"WITH": 2},
+    "FORM": {"EQUAL": 1},
+    "STORE": {"AS": 1},
+    "ROWS": {"OPTIONS": 2},
+    "SPAN": {"OPTIONS": 2},
+    "CONTEXT": {"OPTIONS": 2},
+}
 
 
 def space(before: Word, after: Word, context: str, earlier: Word | None) -> str:

@@ -19,9 +19,18 @@ CONTEXTS = {
 
 # The word that begins a block, and the kind of context between its braces.
 BLOCKS = {
-    "model": "model", "schedule": "schedule", "speculate": "speculate", "part": "part", "step": "step", "for": "step",
-    "weights": "weights", "state": "state", "cache": "state", "buffer": "state", "stream": "stream",
-}  # fmt: skip
+    "model": "model",
+    "schedule": "schedule",
+    "speculate": "speculate",
+    "part": "part",
+    "step": "step",
+    "for": "step",
+    "weights": "weights",
+    "state": "state",
+    "cache": "state",
+    "buffer": "state",
+    "stream": "stream",
+}
 
 _VALUE = "VALUE [from KEY [or KEY]]"
 FORMS = {
@@ -86,18 +95,40 @@ WORDS: dict[str, frozenset[str]] = {
     "unknown": frozenset(),
 }
 
-_OPERATORS = frozenset(
-    "OR AND NOT IN EQUALS COMPARE PLUS MINUS STAR SLASH PERCENT FLOOR POWER AT_SIGN".split()
-)  # fmt: skip
+_OPERATORS = frozenset("OR AND NOT IN EQUALS COMPARE PLUS MINUS STAR SLASH PERCENT FLOOR POWER AT_SIGN".split())
 _NAMES = {
-    "$END": "the end of the statement", "_NL": "the end of the line", "NAME": "a name", "NUMBER": "a number",
-    "STRING": "a text in quotes", "TOPOLOGY": "a topology such as `2x2x1`", "COMMENT": "a comment",
-    "__IGNORE_0": "a space", "COMPARE": "a comparison",
-    "LBRACE": "`{`", "_LAMBDA": "`{`", "RBRACE": "`}`", "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`",
-    "EQUAL": "`=`", "EQUALS": "`==`", "COLON": "`:`", "COMMA": "`,`", "DOT": "`.`", "DOTS": "`..`", "ARROW": "`->`",
-    "PLUS": "`+`", "MINUS": "`-`", "STAR": "`*`", "SLASH": "`/`", "FLOOR": "`//`", "PERCENT": "`%`", "POWER": "`**`",
+    "$END": "the end of the statement",
+    "_NL": "the end of the line",
+    "NAME": "a name",
+    "NUMBER": "a number",
+    "STRING": "a text in quotes",
+    "TOPOLOGY": "a topology such as `2x2x1`",
+    "COMMENT": "a comment",
+    "__IGNORE_0": "a space",
+    "COMPARE": "a comparison",
+    "LBRACE": "`{`",
+    "_LAMBDA": "`{`",
+    "RBRACE": "`}`",
+    "LPAR": "`(`",
+    "RPAR": "`)`",
+    "LSQB": "`[`",
+    "RSQB": "`]`",
+    "EQUAL": "`=`",
+    "EQUALS": "`==`",
+    "COLON": "`:`",
+    "COMMA": "`,`",
+    "DOT": "`.`",
+    "DOTS": "`..`",
+    "ARROW": "`->`",
+    "PLUS": "`+`",
+    "MINUS": "`-`",
+    "STAR": "`*`",
+    "SLASH": "`/`",
+    "FLOOR": "`//`",
+    "PERCENT": "`%`",
+    "POWER": "`**`",
     "AT_SIGN": "`@`",
-}  # fmt: skip
+}
 _KEYWORDS = frozenset(
     "AND BEFORE AFTER PREVIOUS ROUNDED ABSENT GROUP BLOCK BY DRAFTS FROM WHERE LAST SCALE GLOBAL ON ELSE WHEN OVER AT "
     "WITH AS OR NOT IN".split()

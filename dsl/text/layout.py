@@ -42,9 +42,18 @@ class Entry:
 
 
 _CONTEXTS = {
-    "MODEL": "model", "SCHEDULE": "schedule", "SPECULATE": "speculate", "PART": "part", "STEP": "step", "FOR": "step",
-    "WEIGHTS": "weights", "STATE": "state", "CACHE": "state", "BUFFER": "state", "STREAM": "stream",
-}  # fmt: skip
+    "MODEL": "model",
+    "SCHEDULE": "schedule",
+    "SPECULATE": "speculate",
+    "PART": "part",
+    "STEP": "step",
+    "FOR": "step",
+    "WEIGHTS": "weights",
+    "STATE": "state",
+    "CACHE": "state",
+    "BUFFER": "state",
+    "STREAM": "stream",
+}
 
 
 def words(source: Source) -> list[Word]:

@@ -74,9 +74,14 @@ def grammar() -> Lark:
         kept = False
     text = Path(package.__file__).with_name("mks.lark").read_text("utf-8")
     return Lark(
-        text, parser="lalr", start=list(STARTS), postlex=Newlines(), propagate_positions=True,
-        maybe_placeholders=True, cache=kept,
-    )  # fmt: skip
+        text,
+        parser="lalr",
+        start=list(STARTS),
+        postlex=Newlines(),
+        propagate_positions=True,
+        maybe_placeholders=True,
+        cache=kept,
+    )
 
 
 def parse_as(start: str, source: Source, text: str, base: int) -> Any:

@@ -167,9 +167,14 @@ class _Work:
         return Piece(tensor, taken)
 
     def _packed(
-        self, weight: m.Weight, shape: tuple[int, ...], start: int | None, tensor: Stored, scale: Stored,
+        self,
+        weight: m.Weight,
+        shape: tuple[int, ...],
+        start: int | None,
+        tensor: Stored,
+        scale: Stored,
         global_scale: Stored | None = None,
-    ) -> Piece | None:  # fmt: skip
+    ) -> Piece | None:
         options = layouts(weight.codec, shape, start)
         if not options:
             self.faults.groups(weight, shape)

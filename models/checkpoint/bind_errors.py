@@ -36,8 +36,15 @@ class Faults:
     def __attrs_post_init__(self) -> None:
         self._names = Names(self.checkpoint.tensors)
 
-    def _add(self, code: str, weight: m.Weight, message: str, lines: Iterable[str] = (), helps: tuple[str, ...] = (),
-             others: tuple[Label, ...] = ()) -> None:  # fmt: skip
+    def _add(
+        self,
+        code: str,
+        weight: m.Weight,
+        message: str,
+        lines: Iterable[str] = (),
+        helps: tuple[str, ...] = (),
+        others: tuple[Label, ...] = (),
+    ) -> None:
         self._weights[weight.name] = weight
         fault = self._found.setdefault((weight.name, code), _Fault(message, helps=helps, others=others))
         fault.lines.extend(lines)
@@ -46,19 +53,32 @@ class Faults:
         """Tensors that are not there."""
         if names and not self.damaged:
             helps = self._names.near(names[0]) if (weight.name, "E420") not in self._found else ()
-            self._add("E420", weight, f"`{weight.name}` is not in the checkpoint",
-                      [f"absent: `{name}`" for name in names], helps)  # fmt: skip
+            self._add(
+                "E420",
+                weight,
+                f"`{weight.name}` is not in the checkpoint",
+                [f"absent: `{name}`" for name in names],
+                helps,
+            )
 
     def shape(self, weight: m.Weight, tensor: Stored, want: tuple[int, ...], start: int | None) -> None:
         """A tensor of another shape; `want` is what its declared part needs."""
         part = "" if start is None else f" from row {start} on"
-        self._add("E421", weight, f"`{weight.name}` has another shape in the checkpoint",
-                  [f"`{tensor.name}` is {list(tensor.shape)}; {list(want)}{part} is needed"])  # fmt: skip
+        self._add(
+            "E421",
+            weight,
+            f"`{weight.name}` has another shape in the checkpoint",
+            [f"`{tensor.name}` is {list(tensor.shape)}; {list(want)}{part} is needed"],
+        )
 
     def rows(self, weight: m.Weight, stored_as: m.CheckpointTensor, value: object) -> None:
         """A first row that is not a whole number."""
-        self._add("E421", weight, f"`{weight.name}` begins at a row that is not a whole number",
-                  [f"`rows {value} ..` of `{stored_as.name}`"])  # fmt: skip
+        self._add(
+            "E421",
+            weight,
+            f"`{weight.name}` begins at a row that is not a whole number",
+            [f"`rows {value} ..` of `{stored_as.name}`"],
+        )
 
     def kind(self, weight: m.Weight, tensor: Stored, allowed: tuple[str, ...]) -> None:
         """A tensor of numbers that cannot be the weight's."""
@@ -66,29 +86,46 @@ class Faults:
         if weight.codec.name in ("bf16", "f32") and tensor.kind not in ("bool", "i64"):
             helps = ("if the checkpoint is quantised, declare the weight with its codec and a `scale`",)
         dtypes = " or ".join(allowed)
-        self._add("E422", weight, f"`{weight.name}` is stored in a type that it cannot be read from",
-                  [f"`{tensor.name}` is {tensor.kind}; {dtypes} is read"], helps)  # fmt: skip
+        self._add(
+            "E422",
+            weight,
+            f"`{weight.name}` is stored in a type that it cannot be read from",
+            [f"`{tensor.name}` is {tensor.kind}; {dtypes} is read"],
+            helps,
+        )
 
     def lossy(self, weight: m.Weight, tensor: Stored, dtype: str) -> None:
         """A conversion that loses bits."""
-        self._add("E423", weight, f"reading `{weight.name}` would lose bits: it is used as {dtype}",
-                  [f"`{tensor.name}` is {tensor.kind}"],
-                  ('`rounded` before the name allows it: `rounded "…"`',))  # fmt: skip
+        self._add(
+            "E423",
+            weight,
+            f"reading `{weight.name}` would lose bits: it is used as {dtype}",
+            [f"`{tensor.name}` is {tensor.kind}"],
+            ('`rounded` before the name allows it: `rounded "…"`',),
+        )
 
     def no_scales(self, weight: m.Weight, names: list[str]) -> None:
         """A packed tensor without its companions."""
         if names and not self.damaged:
-            self._add("E424", weight, f"the scales of `{weight.name}` are not in the checkpoint",
-                      [f"absent: `{name}`" for name in names])  # fmt: skip
+            self._add(
+                "E424",
+                weight,
+                f"the scales of `{weight.name}` are not in the checkpoint",
+                [f"absent: `{name}`" for name in names],
+            )
 
-    def scale(self, weight: m.Weight, tensor: Stored, want: tuple[int, ...], kinds: tuple[str, ...],
-              start: int | None) -> None:  # fmt: skip
+    def scale(
+        self, weight: m.Weight, tensor: Stored, want: tuple[int, ...], kinds: tuple[str, ...], start: int | None
+    ) -> None:
         """A companion that does not belong to its tensor."""
         part = "" if start is None else f" from row {start} on"
         needed = f"{list(want)}{part}" if want else "one for all, for each matrix, or for each piece of its rows"
-        self._add("E424", weight, f"the scales of `{weight.name}` do not fit it",
-                  [f"`{tensor.name}` is {tensor.kind}{list(tensor.shape)}; needed: {' or '.join(kinds)}, {needed}"],
-                  )  # fmt: skip
+        self._add(
+            "E424",
+            weight,
+            f"the scales of `{weight.name}` do not fit it",
+            [f"`{tensor.name}` is {tensor.kind}{list(tensor.shape)}; needed: {' or '.join(kinds)}, {needed}"],
+        )
 
     def groups(self, weight: m.Weight, shape: tuple[int, ...]) -> None:
         """A shape that the codec cannot hold."""
@@ -99,10 +136,13 @@ class Faults:
         """No head, and the config says that it is not the embedding."""
         if not self.damaged:
             self._add(
-                "E425", weight, f"`{weight.name}` is absent, and the config unties it from `{alias.weight}`",
+                "E425",
+                weight,
+                f"`{weight.name}` is absent, and the config unties it from `{alias.weight}`",
                 [f"absent: `{p.name}`" for p in weight.tensors if isinstance(p, m.CheckpointTensor)],
                 ('`"tie_word_embeddings": true` in config.json ties them',),
-                (Label(alias.span, "used where the config allows it"),))  # fmt: skip
+                (Label(alias.span, "used where the config allows it"),),
+            )
 
     def tied(self, weight: m.Weight, alias: m.Alias, mine: Stored, other: Stored) -> None:
         """The config says that head and embedding are one, and two different ones are stored."""
@@ -131,8 +171,15 @@ class Faults:
             return diagnostics
         wanted = [f"`{line.split('`')[1]}`" for fault in self._found.values() for line in fault.lines[:1]]
         notes = (f"the model: {listed(wanted, 3)}", f"the checkpoint: {self._names.sample()}")
-        return [Diagnostic("E420", f"`{self.checkpoint.path}` holds none of the tensors of `{model.name}`",
-                           Label(model.span), (), notes)]  # fmt: skip
+        return [
+            Diagnostic(
+                "E420",
+                f"`{self.checkpoint.path}` holds none of the tensors of `{model.name}`",
+                Label(model.span),
+                (),
+                notes,
+            )
+        ]
 
     def _diagnostic(self, name: str, code: str, fault: _Fault) -> Diagnostic:
         weight = self._weights[name]

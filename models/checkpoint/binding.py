@@ -50,7 +50,7 @@ class Source:
         return sum(
             piece.tensor.nbytes + (piece.scales.tensor.nbytes if piece.scales is not None else 0)
             for piece in self.pieces
-        )  # fmt: skip
+        )
 
 
 @frozen

@@ -111,8 +111,11 @@ def _weight_files(folder: Path, sink: Sink) -> list[Path] | None:
         return candidates
     if candidates:
         names = [f"`{file.name}`" for file in candidates]
-        sink.report("E401", f"`{folder}` holds several weight files and no index: {listed(names)}",
-                    helps=("name the file itself as the checkpoint",))  # fmt: skip
+        sink.report(
+            "E401",
+            f"`{folder}` holds several weight files and no index: {listed(names)}",
+            helps=("name the file itself as the checkpoint",),
+        )
     else:
         what = "is empty" if not any(folder.iterdir()) else "holds no .safetensors and no .gguf file"
         sink.report("E401", f"`{folder}` {what}")
@@ -152,8 +155,11 @@ def _indexed(folder: Path, sink: Sink) -> dict[str, Stored] | None:
     opened: dict[str, dict[str, SafeTensor]] = {}
     for file in sorted(wanted):
         if not (folder / file).exists():
-            sink.report("E407", f"`{path}` names `{file}`, which is absent",
-                        notes=(f"it should hold {listed([f'`{n}`' for n in wanted[file]], 3)}",))  # fmt: skip
+            sink.report(
+                "E407",
+                f"`{path}` names `{file}`, which is absent",
+                notes=(f"it should hold {listed([f'`{n}`' for n in wanted[file]], 3)}",),
+            )
             continue
         tensors = open_safetensors(folder / file, sink)
         if tensors is not None:
@@ -171,9 +177,10 @@ def _placed(
         if lost:
             elsewhere = sorted({f for f, others in opened.items() for name in lost if name in others})
             sink.report(
-                "E409", f"`{index}` puts tensors in `{file}` that it does not hold: "
-                f"{listed([f'`{name}`' for name in lost])}",
-                notes=tuple(f"`{f}` holds some of them" for f in elsewhere[:3]))  # fmt: skip
+                "E409",
+                f"`{index}` puts tensors in `{file}` that it does not hold: {listed([f'`{name}`' for name in lost])}",
+                notes=tuple(f"`{f}` holds some of them" for f in elsewhere[:3]),
+            )
     return stored
 
 

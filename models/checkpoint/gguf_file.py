@@ -21,9 +21,11 @@ from .tensors import DTYPES, Checkpoint, Stored, listed
 
 # Types whose numbers are read as they are; all others are dequantised to f32.
 _AS_IS = {
-    GGMLQuantizationType.F32: "f32", GGMLQuantizationType.F16: "f16", GGMLQuantizationType.BF16: "bf16",
+    GGMLQuantizationType.F32: "f32",
+    GGMLQuantizationType.F16: "f16",
+    GGMLQuantizationType.BF16: "bf16",
     GGMLQuantizationType.F64: "f64",
-}  # fmt: skip
+}
 _CHUNK = 1 << 22  # elements dequantised at a time
 
 
@@ -107,8 +109,9 @@ def _checkpoint(path: Path, mapped: mmap.mmap, reader: GGUFReader, sink: Sink) -
     unread = sorted({t.tensor_type.name for t in reader.tensors if not _readable(t.tensor_type)})
     if unread:
         names = [f"`{t.name}`" for t in reader.tensors if t.tensor_type.name in unread]
-        sink.report("E416", f"`{path}` has tensors of types that cannot be read: {listed(unread)}",
-                    notes=(listed(names),))  # fmt: skip
+        sink.report(
+            "E416", f"`{path}` has tensors of types that cannot be read: {listed(unread)}", notes=(listed(names),)
+        )
         return None
     tensors: dict[str, Stored] = {}
     for stored in reader.tensors:

@@ -33,8 +33,13 @@ def load(
     if checkpoint is None:
         return None, ordered(diagnostics)
     damaged = any(d.severity == "error" for d in diagnostics)
-    instance, more = instantiate(model, config=checkpoint.config, overrides=overrides, adopt=adopt,
-                                 working=working or working_type(model, checkpoint))  # fmt: skip
+    instance, more = instantiate(
+        model,
+        config=checkpoint.config,
+        overrides=overrides,
+        adopt=adopt,
+        working=working or working_type(model, checkpoint),
+    )
     diagnostics += more
     sink = Sink()
     if instance is not None and not check_instance(instance, sink):

@@ -129,10 +129,17 @@ def _decode(weight: m.Weight, piece: Piece, out: np.ndarray) -> None:
 
 
 def _refused(weight: m.Weight, scales: Scales, error: codecs.BadScale) -> MksError:
-    return MksError([
-        Diagnostic("E427", f"the scales of `{weight.name}` hold what {weight.codec} does not allow",
-                   Label(weight.span), (), (f"`{scales.tensor.name}`: {error}",))
-    ])  # fmt: skip
+    return MksError(
+        [
+            Diagnostic(
+                "E427",
+                f"the scales of `{weight.name}` hold what {weight.codec} does not allow",
+                Label(weight.span),
+                (),
+                (f"`{scales.tensor.name}`: {error}",),
+            )
+        ]
+    )
 
 
 def _matrix(

@@ -36,8 +36,10 @@ def check_start(path: str, data: Any, size: int, sink: Sink) -> bool:
         return False
     if data[: len(GIT_LFS)] == GIT_LFS:
         sink.report(
-            "E402", f"`{path}` is a git-lfs pointer, not the file itself",
-            helps=("`git lfs pull` in its repository fetches the file",))  # fmt: skip
+            "E402",
+            f"`{path}` is a git-lfs pointer, not the file itself",
+            helps=("`git lfs pull` in its repository fetches the file",),
+        )
         return False
     return True
 
@@ -108,8 +110,11 @@ def _entries(path: str, header: dict[str, Any], sink: Sink) -> dict[str, Entry] 
             wrong.append(f"`{name}`: {entry.kind}{list(entry.shape)} takes {-(-bits // 8)} bytes, not {here}")
         entries[name] = entry
     if malformed:
-        sink.report("E404", f"the header of `{path}` describes tensors in a way that is not safetensors'",
-                    notes=_some(malformed))  # fmt: skip
+        sink.report(
+            "E404",
+            f"the header of `{path}` describes tensors in a way that is not safetensors'",
+            notes=_some(malformed),
+        )
     if wrong:
         sink.report("E406", f"the header of `{path}` gives tensors another size than their shapes", notes=_some(wrong))
     return None if malformed or wrong else entries
@@ -148,8 +153,12 @@ def _tiled(path: str, entries: dict[str, Entry], size: int, sink: Sink) -> bool:
         sink.report("E406", f"the tensors of `{path}` do not lie one after the other", notes=_some(faults))
     if at > size:
         cut = [f"`{name}`" for name, entry in entries.items() if entry.end > size]
-        sink.report("E403", f"`{path}` is cut short: its tensors take {at} bytes and {size} are there",
-                    notes=(f"incomplete: {listed(cut)}",), helps=("download the file again",))  # fmt: skip
+        sink.report(
+            "E403",
+            f"`{path}` is cut short: its tensors take {at} bytes and {size} are there",
+            notes=(f"incomplete: {listed(cut)}",),
+            helps=("download the file again",),
+        )
     elif at < size and not faults:
         sink.report("E406", f"`{path}` has {size - at} bytes after its last tensor")
         return False

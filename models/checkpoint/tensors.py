@@ -13,19 +13,47 @@ from attrs import field, frozen
 # Number formats by name (safetensors' own, in lower case): bits an element, and numpy's dtype where it has one.
 # Sub-byte formats are known so that their sizes can be checked; nothing here reads them.
 BITS: dict[str, int] = {
-    "bool": 8, "u8": 8, "i8": 8, "u16": 16, "i16": 16, "u32": 32, "i32": 32, "u64": 64, "i64": 64,
-    "f4": 4, "f6_e2m3": 6, "f6_e3m2": 6, "f8_e4m3": 8, "f8_e5m2": 8, "f8_e8m0": 8,
-    "f16": 16, "bf16": 16, "f32": 32, "f64": 64, "c64": 64,
-}  # fmt: skip
+    "bool": 8,
+    "u8": 8,
+    "i8": 8,
+    "u16": 16,
+    "i16": 16,
+    "u32": 32,
+    "i32": 32,
+    "u64": 64,
+    "i64": 64,
+    "f4": 4,
+    "f6_e2m3": 6,
+    "f6_e3m2": 6,
+    "f8_e4m3": 8,
+    "f8_e5m2": 8,
+    "f8_e8m0": 8,
+    "f16": 16,
+    "bf16": 16,
+    "f32": 32,
+    "f64": 64,
+    "c64": 64,
+}
 DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(dtype)
     for name, dtype in {
-        "u8": np.uint8, "i8": np.int8, "u16": np.uint16, "i16": np.int16, "u32": np.uint32, "i32": np.int32,
-        "u64": np.uint64, "i64": np.int64, "f8_e4m3": ml_dtypes.float8_e4m3fn, "f8_e5m2": ml_dtypes.float8_e5m2,
-        "f8_e8m0": ml_dtypes.float8_e8m0fnu, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32,
+        "u8": np.uint8,
+        "i8": np.int8,
+        "u16": np.uint16,
+        "i16": np.int16,
+        "u32": np.uint32,
+        "i32": np.int32,
+        "u64": np.uint64,
+        "i64": np.int64,
+        "f8_e4m3": ml_dtypes.float8_e4m3fn,
+        "f8_e5m2": ml_dtypes.float8_e5m2,
+        "f8_e8m0": ml_dtypes.float8_e8m0fnu,
+        "f16": np.float16,
+        "bf16": ml_dtypes.bfloat16,
+        "f32": np.float32,
         "f64": np.float64,
     }.items()
-}  # fmt: skip
+}
 
 
 class Stored(Protocol):

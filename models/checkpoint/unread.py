@@ -60,8 +60,9 @@ class Unread:
         if whole:
             notes = tuple(f"`{tensor}` is read by `{name}`" for tensor, name in whole[:1])
             notes += (f"… and {len(whole) - 1} more",) if len(whole) > 1 else ()
-            yield Diagnostic("E438", f'`ignore "{ignore.pattern}"` covers tensors that are read', Label(ignore.span),
-                             (), notes)  # fmt: skip
+            yield Diagnostic(
+                "E438", f'`ignore "{ignore.pattern}"` covers tensors that are read', Label(ignore.span), (), notes
+            )
 
     def _whole(self) -> Iterator[tuple[str, str]]:
         """Tensors of which a weight reads all, and the weight."""
@@ -107,8 +108,13 @@ class Unread:
     def _left_out(self, beyond: list[str]) -> Diagnostic:
         layers = fold([f"{self._layer(name)}" for name in beyond]).strip("{}")
         given = " and ".join(f"`{name}` = {self.instance.values[name]}" for name in sorted(self._bounds))
-        return Diagnostic("W415", f"the checkpoint's layers {layers} are left out, as {given} was asked for",
-                          Label(self.instance.model.span), (), (f"{len(beyond)} tensors are not read",))  # fmt: skip
+        return Diagnostic(
+            "W415",
+            f"the checkpoint's layers {layers} are left out, as {given} was asked for",
+            Label(self.instance.model.span),
+            (),
+            (f"{len(beyond)} tensors are not read",),
+        )
 
     @cached_property
     def _bounds(self) -> frozenset[str]:

@@ -37,8 +37,12 @@ def open_core(path: Path, arrays: tuple[Operand, ...], header: str, sink: Sink) 
     if len(mapped) == len(first) + sum(a.nbytes for a in arrays):
         actual = checksum(mapped[: len(first)])
         if mapped[: len(first)] != first or actual != header:
-            sink.report("E432", f"`{path}` is damaged: its header is not what was packed",
-                        notes=(f"in the manifest {header}, in the file {actual}",), helps=AGAIN)  # fmt: skip
+            sink.report(
+                "E432",
+                f"`{path}` is damaged: its header is not what was packed",
+                notes=(f"in the manifest {header}, in the file {actual}",),
+                helps=AGAIN,
+            )
             return {}
     tensors = open_safetensors(path, sink)
     if tensors is not None and len(mapped) != len(first) + sum(a.nbytes for a in arrays):
@@ -58,12 +62,19 @@ def check_texts(folder: Path, texts: Mapping[str, str], sink: Sink) -> None:
         if actual is None:
             sink.report("E432", f"`{path}` is absent, and was packed", helps=AGAIN)
         elif actual != expected:
-            sink.report("E432", f"`{path}` is damaged: it has another checksum",
-                        notes=(f"in the manifest {expected}, in the file {actual}",), helps=AGAIN)  # fmt: skip
+            sink.report(
+                "E432",
+                f"`{path}` is damaged: it has another checksum",
+                notes=(f"in the manifest {expected}, in the file {actual}",),
+                helps=AGAIN,
+            )
     for path in kept_files(folder):
         if path.name not in texts and path.name != MANIFEST:
-            sink.report("E432", f"`{path}` was not packed", helps=("put it into the checkpoint and pack that, or "
-                                                                   "take it out of the folder",))  # fmt: skip
+            sink.report(
+                "E432",
+                f"`{path}` was not packed",
+                helps=("put it into the checkpoint and pack that, or take it out of the folder",),
+            )
 
 
 def damage(path: Path, tensor: SafeTensor, expected: Sequence[str]) -> Diagnostic | None:
@@ -76,6 +87,7 @@ def damage(path: Path, tensor: SafeTensor, expected: Sequence[str]) -> Diagnosti
             end = min(at + checksums.PIECE, len(data))
             notes = (f"its bytes {at} .. {end}: in the manifest {one}, in the file {actual}",)
             message = f"`{path}` is damaged: `{tensor.name}` has another checksum"
-            return Diagnostic("E432", message, notes=notes, helps=(*AGAIN, f"`mks pack --check {path.parent}` looks "
-                                                                   "at all of them"))  # fmt: skip
+            return Diagnostic(
+                "E432", message, notes=notes, helps=(*AGAIN, f"`mks pack --check {path.parent}` looks at all of them")
+            )
     return None

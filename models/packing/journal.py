@@ -57,9 +57,16 @@ class Journal:
         except FileNotFoundError:
             others = sorted(path.name for path in self.folder.iterdir())
             if others:
-                raise MksError([Diagnostic("E433", f"`{self.folder}` holds other files already", notes=(
-                    f"`{others[0]}`" + (f" and {len(others) - 1} more" if others[1:] else ""),),
-                    helps=("name a new folder",))]) from None  # fmt: skip
+                raise MksError(
+                    [
+                        Diagnostic(
+                            "E433",
+                            f"`{self.folder}` holds other files already",
+                            notes=(f"`{others[0]}`" + (f" and {len(others) - 1} more" if others[1:] else ""),),
+                            helps=("name a new folder",),
+                        )
+                    ]
+                ) from None
             return 0, []
         if not lines:
             return 0, []
@@ -71,8 +78,11 @@ class Journal:
         self._same(begun_job, job.manifest)
         if files != job.files:
             raise self._other(["the checkpoint's files were changed meanwhile"])
-        sizes = [path.stat().st_size for core in range(job.manifest["cores"])
-                 if (path := self.folder / core_file(core)).is_file()]  # fmt: skip
+        sizes = [
+            path.stat().st_size
+            for core in range(job.manifest["cores"])
+            if (path := self.folder / core_file(core)).is_file()
+        ]
         if sizes != [size] * job.manifest["cores"] or len(lines) == 1:
             return 0, []
         # What a torn line leaves behind must not run into the next one.
@@ -118,8 +128,16 @@ class Journal:
         return self._other([f"its `{JOURNAL}` is not whole"])
 
     def _other(self, notes: list[str]) -> MksError:
-        return MksError([Diagnostic("E433", f"`{self.folder}` holds another packed model", notes=tuple(notes),
-                                    helps=("name a new folder, or delete this one",))])  # fmt: skip
+        return MksError(
+            [
+                Diagnostic(
+                    "E433",
+                    f"`{self.folder}` holds another packed model",
+                    notes=tuple(notes),
+                    helps=("name a new folder, or delete this one",),
+                )
+            ]
+        )
 
 
 def _difference(key: str, there: Any, here: Any) -> str:

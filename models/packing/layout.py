@@ -86,15 +86,19 @@ def pieces(program: Program) -> list[Piece]:
     for bank in program.banks.values():
         weights, nbytes = tuple(name for names in bank.products for name in names), bank.layout.rows * WIDTH * 4
         experts = [(layer, number) for layer in bank_layers(program, bank) for number in range(bank.count)]
-        result += [Piece(bank.array.label, layer, i * nbytes, nbytes, weights, _expert(program, bank, layer, number))
-                  for i, (layer, number) in enumerate(experts)]  # fmt: skip
+        result += [
+            Piece(bank.array.label, layer, i * nbytes, nbytes, weights, _expert(program, bank, layer, number))
+            for i, (layer, number) in enumerate(experts)
+        ]
     for a in program.arrays.values():
         if isinstance(a.name, TableRef):
             result.append(Piece(a.name.label, None, 0, 4 * prod(a.shape), (a.name.weight,), _table(program, a.name)))
         elif isinstance(a.name, SmallWeightsRef):
             weights, nbytes = tapes.vector_weights(program, a.name), 4 * a.shape[-1]
-            result += [Piece(a.name.label, layer, i * nbytes, nbytes, weights, _vectors(program, a.name, layer))
-                      for i, layer in enumerate(tapes.vector_layers(program, a.name))]  # fmt: skip
+            result += [
+                Piece(a.name.label, layer, i * nbytes, nbytes, weights, _vectors(program, a.name, layer))
+                for i, layer in enumerate(tapes.vector_layers(program, a.name))
+            ]
     return sorted(result, key=lambda piece: (piece.layer is None, piece.layer or 0))
 
 
@@ -119,8 +123,7 @@ def header(arrays: tuple[Operand, ...]) -> tuple[bytes, dict[str, int]]:
     entries: dict[str, Any] = {"__metadata__": {"format": f"mks {FORMAT}"}}
     starts, at = {}, 0
     for a in arrays:
-        entries[a.name] = {
-            "dtype": KINDS[a.dtype].upper(), "shape": list(a.shape), "data_offsets": [at, at + a.nbytes]}  # fmt: skip
+        entries[a.name] = {"dtype": KINDS[a.dtype].upper(), "shape": list(a.shape), "data_offsets": [at, at + a.nbytes]}
         starts[a.name] = at
         at += a.nbytes
     text = json.dumps(entries, separators=(",", ":")).encode()
@@ -141,7 +144,10 @@ def fingerprint(program: Program) -> str:
         "products": products,
         "experts": {b.array.label: [b.products, b.axes, asdict(b.layout)] for b in program.banks.values()},
         "arrays": resident,
-        "views": {w.label: [v.buffer.label, v.start, v.shape, v.transposed]
-                  for w, v in program.views.items() if v.buffer in {a.name for a in own}},
-    }  # fmt: skip
+        "views": {
+            w.label: [v.buffer.label, v.start, v.shape, v.transposed]
+            for w, v in program.views.items()
+            if v.buffer in {a.name for a in own}
+        },
+    }
     return sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()

@@ -78,10 +78,11 @@ def manifest(
         "mks": version(),
         "checksums": {"kind": checksums.KIND, "piece": checksums.PIECE},
         "arrays": {a.name: {"dtype": a.dtype, "shape": list(a.shape)} for a in arrays},
-        "files": [{"name": layout.core_file(core), "header": checksum(header), "arrays": one}
-                  for core, one in enumerate(sums)],
+        "files": [
+            {"name": layout.core_file(core), "header": checksum(header), "arrays": one} for core, one in enumerate(sums)
+        ],
         "texts": {name: checksum(data) for name, data in texts.items()},
-    }  # fmt: skip
+    }
 
 
 def self_contained(source: Source, done: set[Path] | None = None) -> str:

@@ -67,9 +67,12 @@ def experts_of(binding: Binding) -> frozenset[str]:
 def plain(binding: Binding) -> frozenset[str]:
     """Weights that the checkpoint holds as plain numbers, though the definition has a codec for them."""
     weights = binding.instance.model.weights
-    return frozenset(name for (name, _), source in binding.sources.items()
-                     if weights[name].codec.group is not None or weights[name].codec.name in ("mxfp4", "nvfp4")
-                     if not source.packed)  # fmt: skip
+    return frozenset(
+        name
+        for (name, _), source in binding.sources.items()
+        if weights[name].codec.group is not None or weights[name].codec.name in ("mxfp4", "nvfp4")
+        if not source.packed
+    )
 
 
 def bank_layers(program: Program, bank: ExpertPool) -> list[int]:
@@ -108,13 +111,19 @@ def _inexact(error: BlockError, program: Program, value: Any) -> Diagnostic:
     low, high = error.exponents
     where = f"`{value.scales(error.expert)}`: " if isinstance(value, Experts) else ""
     fits = (f"`store {error.weight} as fp8 block {error.fits}` would keep this matrix",) if error.fits else ()
-    return Diagnostic("E429", f"`{error.weight}` cannot be kept as {store.codec}: a block would lose bits",
-                      Label(store.span), (), (
-        f"{where}expert {error.expert}, output {error.output}, inputs {error.inputs.start} .. {error.inputs.stop}: "
-        f"scales from 2 ** {low} to 2 ** {high}",
-        f"its largest number needs a scale of 2 ** {error.least} or more, its lowest bit one of 2 ** {error.most} or "
-        "less: e4m3 has 448 and 2 ** -9"),
-        (*fits, f"without the line `{error.weight}` stays as it is stored"))  # fmt: skip
+    return Diagnostic(
+        "E429",
+        f"`{error.weight}` cannot be kept as {store.codec}: a block would lose bits",
+        Label(store.span),
+        (),
+        (
+            f"{where}expert {error.expert}, output {error.output}, inputs {error.inputs.start} .. {error.inputs.stop}: "
+            f"scales from 2 ** {low} to 2 ** {high}",
+            f"its largest number needs a scale of 2 ** {error.least} or more, its lowest bit one of 2 ** {error.most} "
+            "or less: e4m3 has 448 and 2 ** -9",
+        ),
+        (*fits, f"without the line `{error.weight}` stays as it is stored"),
+    )
 
 
 def operand(program: Program, read: Read, name: ArrayRef, core: int) -> Array:

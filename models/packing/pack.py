@@ -79,8 +79,10 @@ def _packed(job: Job, binding: Binding, program: Program, folder: Path, progress
         written = dict.fromkeys((a.name for a in arrays), 0)
         for piece in (piece for unit in units[:done] for piece in unit):
             written[piece.array] += piece.nbytes
-        sums = [_resumed(journal, one, file.fileno(), starts, written)
-                for one, file in zip(finished or [{}] * cores, files, strict=True)]  # fmt: skip
+        sums = [
+            _resumed(journal, one, file.fileno(), starts, written)
+            for one, file in zip(finished or [{}] * cores, files, strict=True)
+        ]
         writer = _Writer(binding, stored(binding), program, [file.fileno() for file in files], starts, sums, pool)
         before = at = cores * sum(written.values())
         for unit in units[done:]:
@@ -201,8 +203,15 @@ def _check_room(folder: Path, needed: int) -> None:
     present = sum(file.stat().st_size for file in folder.glob("core-*.safetensors"))
     free = shutil.disk_usage(folder).free + present
     if needed > free:
-        raise MksError([Diagnostic("E434", f"`{folder}` has no room for the packed model", notes=(
-            f"needed: {needed / 1e9:.2f} GB; free: {free / 1e9:.2f} GB",))])  # fmt: skip
+        raise MksError(
+            [
+                Diagnostic(
+                    "E434",
+                    f"`{folder}` has no room for the packed model",
+                    notes=(f"needed: {needed / 1e9:.2f} GB; free: {free / 1e9:.2f} GB",),
+                )
+            ]
+        )
 
 
 def _unwritable(error: OSError, folder: Path) -> Diagnostic:

@@ -17,10 +17,25 @@ AGAIN = ("pack the checkpoint again",)
 
 # What a manifest says besides its format and seal, as JSON holds it.
 _FIELDS: dict[str, type] = {
-    "mks": str, "name": str, "definition": str, "model": str, "schedule": str, "dtype": str, "sizes": dict,
-    "plain": list, "target": str, "topology": list, "mesh": dict, "cores": int, "layout": str, "checkpoint": str,
-    "checksums": dict, "arrays": dict, "files": list, "texts": dict,
-}  # fmt: skip
+    "mks": str,
+    "name": str,
+    "definition": str,
+    "model": str,
+    "schedule": str,
+    "dtype": str,
+    "sizes": dict,
+    "plain": list,
+    "target": str,
+    "topology": list,
+    "mesh": dict,
+    "cores": int,
+    "layout": str,
+    "checkpoint": str,
+    "checksums": dict,
+    "arrays": dict,
+    "files": list,
+    "texts": dict,
+}
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -35,10 +50,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     form = manifest.get("format")
     if not is_sealed(text.encode()):
         if form == 1 and not has_seal(manifest):
-            raise packed_error("E431", f"`{folder}` has no checksums: it was packed in format 1, and this version "
-                               f"reads {FORMAT}", helps=(f"`{_command(manifest)}` packs it again",))  # fmt: skip
-        raise packed_error("E432", f"`{folder / MANIFEST}` is damaged: it has another checksum than it says",
-                           helps=AGAIN)  # fmt: skip
+            raise packed_error(
+                "E431",
+                f"`{folder}` has no checksums: it was packed in format 1, and this version reads {FORMAT}",
+                helps=(f"`{_command(manifest)}` packs it again",),
+            )
+        raise packed_error(
+            "E432", f"`{folder / MANIFEST}` is damaged: it has another checksum than it says", helps=AGAIN
+        )
     if type(form) is not int or form != FORMAT:
         raise packed_error("E431", f"`{folder}` has format {form}; this version reads {FORMAT}", helps=AGAIN)
     return manifest

@@ -112,5 +112,6 @@ def _error(exponents: Array, least: Array, most: Array, inputs: int, each: int) 
     shorter = range((each * group - 1) // 32 * 32, 0, -32)
     fits = next((n for n in shorter if np.less_equal(*_bounds(least, most, n // group)).all()), 0)
     own = range(at * each * group, min((at + 1) * each * group, inputs))
-    return BlockError(output, own, (int(used.min()), int(used.max())), int(lower[output, at]), int(upper[output, at]),
-                      fits)  # fmt: skip
+    return BlockError(
+        output, own, (int(used.min()), int(used.max())), int(lower[output, at]), int(upper[output, at]), fits
+    )

@@ -127,9 +127,14 @@ def owner(program: Program, weight: str, layer: int | None) -> int | None:
 
 def tape(program: Program, ring: RingRef, read: Read, core: int) -> Array:
     """All that passes through a ring, int32 `[rows, 512]`."""
-    return _filled((tape_rows(program, ring), WIDTH), (
-        block for name, layer in program.transfers(ring)
-        for block in product_blocks(program, program.products[name], layer, read, core)))  # fmt: skip
+    return _filled(
+        (tape_rows(program, ring), WIDTH),
+        (
+            block
+            for name, layer in program.transfers(ring)
+            for block in product_blocks(program, program.products[name], layer, read, core)
+        ),
+    )
 
 
 def vector_layers(program: Program, name: SmallWeightsRef) -> list[int | None]:

@@ -10,9 +10,17 @@ from ..checkpoint.tensors import Checkpoint
 from .layout import JOURNAL, MANIFEST
 
 _PATTERNS = (
-    "config.json", "generation_config.json", "chat_template*", "tokenizer*", "tokenization_*.py", "tiktoken.model",
-    "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
-)  # fmt: skip
+    "config.json",
+    "generation_config.json",
+    "chat_template*",
+    "tokenizer*",
+    "tokenization_*.py",
+    "tiktoken.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+)
 
 
 def text_files(checkpoint: Checkpoint) -> dict[str, bytes]:

@@ -184,8 +184,12 @@ async def _bug(request: Request, error: Exception) -> Response:
     return JsonResponse(api_error.body(), status_code=api_error.status)
 
 
-def build_app(holder: Holder, metrics: Metrics, options: HttpOptions | None = None,
-              done: Callable[[dict[str, Any]], None] = lambda record: None) -> ASGIApp:  # fmt: skip
+def build_app(
+    holder: Holder,
+    metrics: Metrics,
+    options: HttpOptions | None = None,
+    done: Callable[[dict[str, Any]], None] = lambda record: None,
+) -> ASGIApp:
     """The application; `done` is told of every request when it is over."""
     options = options or HttpOptions()
     ends = _Endpoints(holder, metrics, options)

@@ -110,8 +110,15 @@ class Generation:
     To be used on one event loop. `wakeups` is what the engine flushes, and `seconds` how long all of it may take.
     """
 
-    def __init__(self, engine: Engine, wakeups: Wakeups, name: str, plans: Sequence[Plan],
-                 piece: PieceOf, seconds: float = math.inf) -> None:  # fmt: skip
+    def __init__(
+        self,
+        engine: Engine,
+        wakeups: Wakeups,
+        name: str,
+        plans: Sequence[Plan],
+        piece: PieceOf,
+        seconds: float = math.inf,
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self._engine = engine
         self._wakeups = wakeups

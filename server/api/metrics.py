@@ -41,8 +41,12 @@ class Metrics(Observer):
         self._preempted = self._counter("num_preemptions", "Preempted sequences (always 0: none is preempted).")
         self._queries = self._counter("prefix_cache_queries", "Prompt tokens that were looked up in the prefix cache.")
         self._hits = self._counter("prefix_cache_hits", "Prompt tokens that were found in the prefix cache.")
-        ended = Counter("vllm:request_success", "Finished sequences, by finish reason.",
-                        ["model_name", "finished_reason"], registry=self.registry)  # fmt: skip
+        ended = Counter(
+            "vllm:request_success",
+            "Finished sequences, by finish reason.",
+            ["model_name", "finished_reason"],
+            registry=self.registry,
+        )
         self._ended = {how: ended.labels(model, how) for how in _ENDS}
         self._responses = Counter(
             "mks:http_responses", "HTTP responses, by status.", ["status"], registry=self.registry

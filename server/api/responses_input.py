@@ -120,8 +120,11 @@ def _choice(choice: Any) -> Any:
     listed = choice.get("tools")
     if isinstance(listed, list):
         free = choice.get("mode") == "auto"
-        listed = [{"type": item.get("type"), "function": item} if isinstance(item, dict) else item
-                  for item in listed if not (free and _hosted(item))]  # fmt: skip
+        listed = [
+            {"type": item.get("type"), "function": item} if isinstance(item, dict) else item
+            for item in listed
+            if not (free and _hosted(item))
+        ]
     return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode"), "tools": listed}}
 
 

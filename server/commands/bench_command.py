@@ -59,9 +59,14 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("what", choices=["serve"], help="what to measure")
-    add("target", metavar="URL|MODEL", nargs="?", default="http://127.0.0.1:8000",
+    add(
+        "target",
+        metavar="URL|MODEL",
+        nargs="?",
+        default="http://127.0.0.1:8000",
         help="an OpenAI-compatible server, or a model to serve meanwhile; what follows -- is for `mks serve` "
-        "(default: %(default)s)")  # fmt: skip
+        "(default: %(default)s)",
+    )
     add(
         "--clients",
         metavar="N,N",

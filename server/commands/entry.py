@@ -55,8 +55,11 @@ def run_parser() -> argparse.ArgumentParser:
     """The command line of `mks run`."""
     parser = _parser("run", "Answer one prompt, greedily unless --temperature is given.", _RUN_EXAMPLES)
     prompt = parser.add_mutually_exclusive_group(required=True)
-    prompt.add_argument("--prompt", metavar="TEXT", help="what the user says; without a chat template, or with --raw, "
-                        "the text to continue")  # fmt: skip
+    prompt.add_argument(
+        "--prompt",
+        metavar="TEXT",
+        help="what the user says; without a chat template, or with --raw, the text to continue",
+    )
     prompt.add_argument("--ids", metavar="1,2,3", type=ids, help="the prompt as token ids")
     parser.add_argument("--raw", action="store_true", help="continue the text as it is, without the chat template")
     parser.add_argument(
@@ -79,8 +82,9 @@ def run_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object: prompt_ids, output_ids, text, seconds"
     )
-    parser.add_argument("--logits", metavar="OUT.npz", type=Path, help="store the prompt's `logits` "
-                        "[positions, vocab] in f32")  # fmt: skip
+    parser.add_argument(
+        "--logits", metavar="OUT.npz", type=Path, help="store the prompt's `logits` [positions, vocab] in f32"
+    )
     return parser
 
 

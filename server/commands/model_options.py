@@ -12,14 +12,32 @@ from ...dsl.commands.sizes import add_sizes
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
     add = parser.add_argument
-    add("model", metavar="MODEL", nargs="?", help="a shipped definition's name, or a .mks file; not needed "
-        "with --packed")  # fmt: skip
-    add("--checkpoint", metavar="DIR", type=Path, help="a Hugging Face folder or a GGUF file "
-        "(default: the one that comes with the model)")  # fmt: skip
-    add("--packed", metavar="DIR", type=Path, help="a folder that mks pack wrote: definition, sizes, schedule and "
-        "weights as they were packed; implies --backend pallas")  # fmt: skip
-    add("--compiled", metavar="DIR", type=Path, help="a folder that mks compile wrote for these TPUs: the decode step "
-        "is loaded, not compiled; implies --backend pallas; only from those you trust, for it is code")  # fmt: skip
+    add(
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="a shipped definition's name, or a .mks file; not needed with --packed",
+    )
+    add(
+        "--checkpoint",
+        metavar="DIR",
+        type=Path,
+        help="a Hugging Face folder or a GGUF file (default: the one that comes with the model)",
+    )
+    add(
+        "--packed",
+        metavar="DIR",
+        type=Path,
+        help="a folder that mks pack wrote: definition, sizes, schedule and "
+        "weights as they were packed; implies --backend pallas",
+    )
+    add(
+        "--compiled",
+        metavar="DIR",
+        type=Path,
+        help="a folder that mks compile wrote for these TPUs: the decode step "
+        "is loaded, not compiled; implies --backend pallas; only from those you trust, for it is code",
+    )
     add("--sizes", choices=["config"], help="take the sizes from the checkpoint's config.json")
     add(
         "--dtype",
@@ -29,8 +47,11 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "else f32)",
     )
     add_sizes(parser)
-    add("--backend", choices=["reference", "pallas"], help="plain JAX, or kernels for TPUs, which are interpreted on "
-        "a host without one (default: reference)")  # fmt: skip
+    add(
+        "--backend",
+        choices=["reference", "pallas"],
+        help="plain JAX, or kernels for TPUs, which are interpreted on a host without one (default: reference)",
+    )
     add("--schedule", metavar="NAME", help="how kernels move weights (default: its only one)")
 
 

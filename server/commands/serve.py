@@ -60,8 +60,16 @@ def serve_model(args: argparse.Namespace) -> None:
 class _Serving:
     """A server from the opening of its socket to its end."""
 
-    def __init__(self, args: argparse.Namespace, opened: Opened, room: tuple[int, int], holder: Holder,
-                 metrics: Metrics, config: uvicorn.Config, bound: socket.socket) -> None:  # fmt: skip
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        opened: Opened,
+        room: tuple[int, int],
+        holder: Holder,
+        metrics: Metrics,
+        config: uvicorn.Config,
+        bound: socket.socket,
+    ) -> None:
         self._args, self._opened, self._room = args, opened, room
         self._holder, self._metrics, self._bound = holder, metrics, bound
         self._error: BaseException | None = None

@@ -73,11 +73,14 @@ def _quoted(text: str) -> str:
 def bash(lines: Sequence[CommandLine]) -> str:
     """For bash from 3.2 on."""
     cases = "".join(_bash_case(line) for line in lines)
-    nested = "".join(f"""\
+    nested = "".join(
+        f"""\
   if [ "$command" = {first} ]; then
     if [ "$COMP_CWORD" -eq 2 ]; then words={_quoted(" ".join(rest))}; else command="{first} ${{COMP_WORDS[2]}}"; fi
   fi
-""" for first, rest in second_words(lines).items())  # fmt: skip
+"""
+        for first, rest in second_words(lines).items()
+    )
     return f"""\
 # Completes `mks` in bash; made by `mks completion bash`.
 _mks() {{
@@ -100,8 +103,11 @@ complete -F _mks mks
 
 def _bash_case(line: CommandLine) -> str:
     flags = " ".join(flag for option in line.options for flag in option.flags)
-    values = [f"        {'|'.join(each.flags)}) {_bash_values([each])}options='' ;;\n"
-              for each in line.options if each.takes is not Takes.NOTHING]  # fmt: skip
+    values = [
+        f"        {'|'.join(each.flags)}) {_bash_values([each])}options='' ;;\n"
+        for each in line.options
+        if each.takes is not Takes.NOTHING
+    ]
     return f"""\
     {_quoted(line.words)})
       options={_quoted(flags)}
@@ -125,12 +131,15 @@ _ZSH = {Takes.VALUE: " ", Takes.FILE: "_files", Takes.FOLDER: "_files -/"}
 def zsh(lines: Sequence[CommandLine]) -> str:
     """For zsh: sourced, or as `_mks` in a folder of `fpath`."""
     firsts = " ".join(_quoted(f"{word}:{about}") for word, about in first_words(lines).items())
-    nested = "".join(f"""\
+    nested = "".join(
+        f"""\
   if [[ $command == {first} ]]; then
     if (( CURRENT == 3 )); then _values command {" ".join(rest)}; return; fi
     command="{first} $words[3]"; shift words; (( CURRENT-- ))
   fi
-""" for first, rest in second_words(lines).items())  # fmt: skip
+"""
+        for first, rest in second_words(lines).items()
+    )
     cases = "".join(
         f"    {_quoted(line.words)}) _arguments -s {' '.join(_zsh_spec(each) for each in line.arguments)} ;;\n"
         for line in lines
@@ -168,12 +177,16 @@ def _zsh_spec(each: Argument) -> str:
 
 def fish(lines: Sequence[CommandLine]) -> str:
     """For fish."""
-    nested = "".join(f'    test "$words[2]" = {first}; and set command "{first} $words[3]"\n'
-                     for first in second_words(lines))  # fmt: skip
-    firsts = "".join(f"complete -c mks -n '__mks_runs' -a {word} -d {_fish(about)}\n"
-                     for word, about in first_words(lines).items())  # fmt: skip
-    seconds = "".join(f"complete -c mks -n '__mks_runs {first}' -a {_fish(' '.join(rest))}\n"
-                      for first, rest in second_words(lines).items())  # fmt: skip
+    nested = "".join(
+        f'    test "$words[2]" = {first}; and set command "{first} $words[3]"\n' for first in second_words(lines)
+    )
+    firsts = "".join(
+        f"complete -c mks -n '__mks_runs' -a {word} -d {_fish(about)}\n" for word, about in first_words(lines).items()
+    )
+    seconds = "".join(
+        f"complete -c mks -n '__mks_runs {first}' -a {_fish(' '.join(rest))}\n"
+        for first, rest in second_words(lines).items()
+    )
     options = "".join(_fish_line(line.words, each) for line in lines for each in line.arguments)
     return f"""\
 # Completes `mks` in fish; made by `mks completion fish`.

@@ -22,8 +22,11 @@ class Reader:
 
     def choose(self, rows: Sequence[Running | None]) -> int | None:
         """The row whose prompt has waited longest for its turn; one that another row reads already has none."""
-        waiting = [(max(run.admitted, run.latest_read), run.queued, row) for row, run in enumerate(rows)
-                   if run is not None and self._may_read(run, rows)]  # fmt: skip
+        waiting = [
+            (max(run.admitted, run.latest_read), run.queued, row)
+            for row, run in enumerate(rows)
+            if run is not None and self._may_read(run, rows)
+        ]
         return min(waiting)[2] if waiting else None
 
     def _may_read(self, run: Running, rows: Sequence[Running | None]) -> bool:

@@ -50,9 +50,16 @@ class Engine:
     """
 
     def __init__(
-        self, decoder: Decoder, *, max_waiting: int = 256, stall_seconds: float = 300.0, prefix_cache_bytes: int = 0,
-        turn_ids: Iterable[int] = (), observer: Observer | None = None, flush: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
+        self,
+        decoder: Decoder,
+        *,
+        max_waiting: int = 256,
+        stall_seconds: float = 300.0,
+        prefix_cache_bytes: int = 0,
+        turn_ids: Iterable[int] = (),
+        observer: Observer | None = None,
+        flush: Callable[[], None] = lambda: None,
+    ) -> None:
         self.decoder = decoder
         self.max_waiting = max_waiting
         self.store = PrefixStore(prefix_cache_bytes, decoder.cuts) if prefix_cache_bytes else None

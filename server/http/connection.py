@@ -28,8 +28,13 @@ class Connection(HttpToolsProtocol):
 
     most = 1024
 
-    def __init__(self, config: Any, server_state: ServerState, app_state: dict[str, Any],
-                 _loop: asyncio.AbstractEventLoop | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        config: Any,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.access_log = False
         self._head_timer: asyncio.TimerHandle | None = None
@@ -113,8 +118,12 @@ class Connection(HttpToolsProtocol):
         """Answer without a request, and close."""
         self._stop_timers()
         body = json.dumps(error.body()).encode()
-        head = [b"HTTP/1.1 " + _STATUS[error.status], b"content-type: application/json", b"connection: close",
-                b"content-length: %d" % len(body)]  # fmt: skip
+        head = [
+            b"HTTP/1.1 " + _STATUS[error.status],
+            b"content-type: application/json",
+            b"connection: close",
+            b"content-length: %d" % len(body),
+        ]
         head += [f"{name}: {value}".encode() for name, value in error.headers.items()]
         if not self.transport.is_closing():
             self.transport.write(b"\r\n".join(head) + b"\r\n\r\n" + body)

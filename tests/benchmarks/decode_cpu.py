@@ -103,8 +103,11 @@ def main() -> None:
         "transformers_tokens_per_second": median(t["rate"] for t in theirs) if theirs else None,
     }
     if theirs:
-        result |= {"ratio": result["mks_tokens_per_second"] / result["transformers_tokens_per_second"],
-                   "torch": theirs[0]["torch"], "transformers": theirs[0]["transformers"]}  # fmt: skip
+        result |= {
+            "ratio": result["mks_tokens_per_second"] / result["transformers_tokens_per_second"],
+            "torch": theirs[0]["torch"],
+            "transformers": theirs[0]["transformers"],
+        }
     if args.json:
         print(json.dumps(result))
     else:

@@ -32,7 +32,7 @@ MADE = {
     "v = u * m\n    h = h + w @ x + v": BOTH,
     "v = rms_norm(u, m, 1e-5)\n    h = h + w @ v": BOTH,
     "h = h + m * (w @ x) + u when layer == 0 else h": COLUMNS,
-}  # fmt: skip
+}
 QUICK = ("h = h + w @ rms_norm(u, g, 1e-5) + m", "h = h + w @ (u * m)")
 
 
@@ -81,11 +81,14 @@ def test_what_is_added_to_columns_is_no_sum_alone() -> None:
     assert "scatter a value that is not a sum alone" in made[0].message
 
 
-@pytest.mark.parametrize(("line", "said"), [
-    ("(by = scatter_gather, wire = f32)", ["the Program is the same without `reduce p.h`"]),
-    ("(by = direct, wire = f32)", ["the Program is the same without `reduce p.h`"]),
-    ("(by = scatter_gather, wire = bf16)", []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("(by = scatter_gather, wire = f32)", ["the Program is the same without `reduce p.h`"]),
+        ("(by = direct, wire = f32)", ["the Program is the same without `reduce p.h`"]),
+        ("(by = scatter_gather, wire = bf16)", []),
+    ],
+)
 def test_a_line_on_gathered_columns(line: str, said: list[str]) -> None:
     """They travel by its wire; a line that changes nothing is refused."""
     made = drawn("h = h + w @ (softmax(u) * m)")

@@ -50,8 +50,9 @@ def test_many() -> None:
         shares = pool.map(lambda first: list(compare(map(draw, range(first, MANY, CHILDREN)))), range(CHILDREN))
         found = sorted((each for share in shares for each in share), key=lambda each: each.seed)
     refused = [each for each in found if each.kind == "refused"]
-    words = counts(*([draw(each.seed).constructs for each in found if each.kind == kind]
-                     for kind in ("same", "refused")))  # fmt: skip
+    words = counts(
+        *([draw(each.seed).constructs for each in found if each.kind == kind] for kind in ("same", "refused"))
+    )
     print(f"\n{len(found)} draws: {len(found) - len(refused)} compared, {len(refused)} refused; interpreted on CPU")
     print(table(words))
     print("\n".join(f"  {each.seed}: {each.said}" for each in refused))

@@ -46,8 +46,12 @@ def test_parameters_of_the_models() -> None:
 def test_values_are_rounded_where_they_are_named() -> None:
     """`f32(…)` keeps f32; everything else that is named is of the working type."""
     model = changed("qwen38").models["qwen38"]
-    types = {n: t.dtype for st in model.parts["delta"].body if isinstance(st, m.Assign)
-             for n, t in zip(st.names, st.types, strict=True)}  # fmt: skip
+    types = {
+        n: t.dtype
+        for st in model.parts["delta"].body
+        if isinstance(st, m.Assign)
+        for n, t in zip(st.names, st.types, strict=True)
+    }
     assert types["decay"] == "f32"
     assert types["rate"] == "bf16"
     assert model.decode.types["logits"].dtype == "f32"

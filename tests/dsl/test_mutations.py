@@ -17,9 +17,48 @@ from mks.dsl.render import render_all, style_for
 from mks.dsl.source import Source
 
 WORD = re.compile(r'"[^"\n]*"|#[^\n]*|\w+|\*\*|//|\.\.|->|[^\w\s]|\n')
-STRANGE = ("0", "-1", "1e99", "99999999999", "0.5", "layer", "row", "token", "position", "all", "true", "heads", "f32",
-           "experts", "argmax", "x", "h", "d", "[", "]", "(", ")", "{", "}", "=", "@", "**", "when", "else", "..", "",
-           "bf16", "mxfp4", "\n", '"{x}"', "é", "1.5", "not", "in", "full")  # fmt: skip
+STRANGE = (
+    "0",
+    "-1",
+    "1e99",
+    "99999999999",
+    "0.5",
+    "layer",
+    "row",
+    "token",
+    "position",
+    "all",
+    "true",
+    "heads",
+    "f32",
+    "experts",
+    "argmax",
+    "x",
+    "h",
+    "d",
+    "[",
+    "]",
+    "(",
+    ")",
+    "{",
+    "}",
+    "=",
+    "@",
+    "**",
+    "when",
+    "else",
+    "..",
+    "",
+    "bf16",
+    "mxfp4",
+    "\n",
+    '"{x}"',
+    "é",
+    "1.5",
+    "not",
+    "in",
+    "full",
+)
 
 
 def kind(piece: str) -> str:

@@ -192,8 +192,14 @@ def test_json() -> None:
     assert said["severity"] == "error"
     assert (said["message"], said["notes"], said["helps"]) == ("m", ["n"], ["h"])
     assert said["spans"][0] == {
-        "file": "a.mks", "line": 2, "column": 7, "end_line": 2, "end_column": 8, "label": "here", "primary": True,
-    }  # fmt: skip
+        "file": "a.mks",
+        "line": 2,
+        "column": 7,
+        "end_line": 2,
+        "end_column": 8,
+        "label": "here",
+        "primary": True,
+    }
     assert (said["spans"][1]["line"], said["spans"][1]["primary"]) == (1, False)
 
 

@@ -31,10 +31,14 @@ def local(kernel, out, *arguments, specs=None, scratch=(), limit=None, **options
     params = pltpu.CompilerParams(vmem_limit_bytes=limit)
     many = isinstance(out, list)
     return pl.pallas_call(
-        lambda *refs: kernel(*refs), out_shape=out, in_specs=specs or [VMEM] * len(arguments),
-        out_specs=[HBM] * len(out) if many else options.pop("out_spec", VMEM), scratch_shapes=scratch,
-        compiler_params=params, **options,
-    )(*arguments)  # fmt: skip
+        lambda *refs: kernel(*refs),
+        out_shape=out,
+        in_specs=specs or [VMEM] * len(arguments),
+        out_specs=[HBM] * len(out) if many else options.pop("out_spec", VMEM),
+        scratch_shapes=scratch,
+        compiler_params=params,
+        **options,
+    )(*arguments)
 
 
 def compile_local(function, *arguments, donate=()) -> Compiled:

@@ -96,8 +96,14 @@ def model_of(case: Case) -> Read:
     if case.folder:
         binding = _binding(model, case)
         same = {alias: target for (alias, _), (target, _) in binding.aliases.items()}
-        return Read(evolve(schedule, model=binding.instance.model), binding.instance, partial(read, binding),
-                      operands.stored(binding), operands.plain(binding), same)  # fmt: skip
+        return Read(
+            evolve(schedule, model=binding.instance.model),
+            binding.instance,
+            partial(read, binding),
+            operands.stored(binding),
+            operands.plain(binding),
+            same,
+        )
     instance, problems = instantiate(model, overrides=dict(case.sizes), working=case.working)
     assert instance is not None, problems
     return drawn_weights(schedule, instance)

@@ -129,8 +129,14 @@ _living: list[_Child] = []
 _idle: dict[tuple[int, bool], list[_Child]] = {}
 
 
-def call(function: str, *arguments: Any, seconds: float = 120, devices: int = 1, optimised: bool = False,
-         progress: Callable[[], object] = lambda: None) -> Any:  # fmt: skip
+def call(
+    function: str,
+    *arguments: Any,
+    seconds: float = 120,
+    devices: int = 1,
+    optimised: bool = False,
+    progress: Callable[[], object] = lambda: None,
+) -> Any:
     """What `module:function` returns for arguments that are JSON, as is the result, with so many devices or more.
 
     It may take `seconds` of a processor between two changes of `progress`. XLA's programs are compiled quickly, or
@@ -168,12 +174,23 @@ def _start(devices: int, optimised: bool) -> _Child:
     flags = f"--xla_force_host_platform_device_count={devices}"
     if not optimised:
         flags += " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    settings = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "TPU_SKIP_MDS_QUERY": "1",
-                "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}  # fmt: skip
+    settings = {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": flags,
+        "TPU_SKIP_MDS_QUERY": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    }
     said = tempfile.TemporaryFile("w+")  # noqa: SIM115, as long as the child
-    process = subprocess.Popen([sys.executable, "-m", "helpers.children", str(write)], cwd=TESTS, text=True,
-                               env=os.environ | settings, stdin=subprocess.PIPE, stdout=said, stderr=said,
-                               pass_fds=[write])  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "helpers.children", str(write)],
+        cwd=TESTS,
+        text=True,
+        env=os.environ | settings,
+        stdin=subprocess.PIPE,
+        stdout=said,
+        stderr=said,
+        pass_fds=[write],
+    )
     os.close(write)
     child = _Child(process, os.fdopen(read), said)
     _living.append(child)

@@ -80,8 +80,9 @@ def _calls(steps: tuple[_Step, ...]) -> list[int | None]:
     return found
 
 
-def _arrive(state: State, message: tuple[int, int, int], steps: tuple[_Step, ...], calls: list[int | None],
-            wrong: set[str]) -> State:  # fmt: skip
+def _arrive(
+    state: State, message: tuple[int, int, int], steps: tuple[_Step, ...], calls: list[int | None], wrong: set[str]
+) -> State:
     at, pending, counts, memory = state
     sender, receiver, number = message
     step = steps[number]
@@ -95,8 +96,9 @@ def _arrive(state: State, message: tuple[int, int, int], steps: tuple[_Step, ...
     return at, pending - {message}, _items(units), _items(held)
 
 
-def _advance(state: State, core: int, steps: tuple[_Step, ...], cores: int, seen: dict[Hashable, set[Hashable]],
-             wrong: set[str]) -> State | None:  # fmt: skip
+def _advance(
+    state: State, core: int, steps: tuple[_Step, ...], cores: int, seen: dict[Hashable, set[Hashable]], wrong: set[str]
+) -> State | None:
     at, pending, counts, memory = state
     step = steps[at[core]]
     units, held = dict(counts), dict(memory)
@@ -115,8 +117,10 @@ def _advance(state: State, core: int, steps: tuple[_Step, ...], cores: int, seen
     elif step.what == "look":
         for sender in range(cores):
             seen.setdefault((step.who, core, sender), set()).add(held.get((core, *step.name, sender)))  # type: ignore[misc]
-    elif step.what == "leave" and (any(message[0] == core for message in pending) or any(
-            count for (whose, name), count in units.items() if whose == core and name != "barrier")):  # fmt: skip
+    elif step.what == "leave" and (
+        any(message[0] == core for message in pending)
+        or any(count for (whose, name), count in units.items() if whose == core and name != "barrier")
+    ):
         wrong.add("a core leaves with messages under way")
     ahead = tuple(place + (i == core) for i, place in enumerate(at))
     return ahead, frozenset(pending), _items(units), _items(held)

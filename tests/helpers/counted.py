@@ -165,14 +165,22 @@ def ring(kinds, counts, x, tape, out, tiles, held, sums, cached, sems, cache_sem
 
 
 SCRATCH = [
-    pltpu.VMEM((SLOTS, ROWS, COLUMNS), jnp.bfloat16), pltpu.VMEM((8, 1024), jnp.float32),
-    pltpu.VMEM((8, 2048), jnp.float32), pltpu.VMEM((256, COLUMNS), jnp.bfloat16),
-    pltpu.SemaphoreType.DMA((SLOTS,)), pltpu.SemaphoreType.DMA,
-]  # fmt: skip
+    pltpu.VMEM((SLOTS, ROWS, COLUMNS), jnp.bfloat16),
+    pltpu.VMEM((8, 1024), jnp.float32),
+    pltpu.VMEM((8, 2048), jnp.float32),
+    pltpu.VMEM((256, COLUMNS), jnp.bfloat16),
+    pltpu.SemaphoreType.DMA((SLOTS,)),
+    pltpu.SemaphoreType.DMA,
+]
 KERNELS = {
-    "straight": straight, "ten": partial(loop, 10), "thousand": partial(loop, 1000), "nested": nested,
-    "choice": choice, "twice": twice, "ring": ring,
-}  # fmt: skip
+    "straight": straight,
+    "ten": partial(loop, 10),
+    "thousand": partial(loop, 1000),
+    "nested": nested,
+    "choice": choice,
+    "twice": twice,
+    "ring": ring,
+}
 TOPOLOGIES = {"v5e": (1, 1), "v6e": (1, 1), "v5p": (1, 1, 1), "tpu7x": (1, 1, 1)}
 
 
@@ -187,10 +195,14 @@ def main(target: str, *names: str) -> None:
 
         def function(kinds, counts, x, tape, name=name, kernel=kernel):
             return pl.pallas_call(
-                lambda *refs: kernel(*refs), out_shape=OUT, in_specs=[SMEM, SMEM, VMEM, HBM], out_specs=VMEM,
-                scratch_shapes=SCRATCH if name == "ring" else [], name=name,
+                lambda *refs: kernel(*refs),
+                out_shape=OUT,
+                in_specs=[SMEM, SMEM, VMEM, HBM],
+                out_specs=VMEM,
+                scratch_shapes=SCRATCH if name == "ring" else [],
+                name=name,
                 compiler_params=pltpu.CompilerParams(vmem_limit_bytes=15 << 20),
-            )(kinds, counts, x, pinned(tape))  # fmt: skip
+            )(kinds, counts, x, pinned(tape))
 
         compile_ahead(function, arguments, machine, {"x": 1})
 

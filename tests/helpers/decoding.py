@@ -51,8 +51,9 @@ def _call(decoder: Any, saved: list[Any], name: str, *args: Any) -> Any:
     return found.tolist() if hasattr(found, "tolist") else found
 
 
-def _decoder(folder: str, definition: str, context: int, tp: int = 1, form: str = "", lines: str = "",
-             **options: Any) -> Any:  # fmt: skip
+def _decoder(
+    folder: str, definition: str, context: int, tp: int = 1, form: str = "", lines: str = "", **options: Any
+) -> Any:
     from attrs import evolve
     from helpers.cases import Case, model_of
 
@@ -71,8 +72,14 @@ def _decoder(folder: str, definition: str, context: int, tp: int = 1, form: str 
         read_ = model_of(Case(definition, (), lines, folder))
         program = lower(read_.schedule, read_.instance, options.get("rows", 1), read_.plain)
         packed = [operands.packed(program, read_.stored, core) for core in range(read_.schedule.cores)]
-        return PallasDecoder(read_.schedule, read_.instance, lambda name, core: packed[core][name],
-                             machine(read_.schedule), plain=read_.plain, **options)  # fmt: skip
+        return PallasDecoder(
+            read_.schedule,
+            read_.instance,
+            lambda name, core: packed[core][name],
+            machine(read_.schedule),
+            plain=read_.plain,
+            **options,
+        )
     source, _ = find_definition(definition)
     found = check_source(source)
     model = found.models[found.main[0]]

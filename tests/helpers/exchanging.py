@@ -249,8 +249,10 @@ def compiled(case: Case, topology: str) -> tuple[int, int]:
     mesh = Mesh(np.array(devices).reshape(case.mesh), names)
     sharding = NamedSharding(mesh, PartitionSpec(names))
     shape = shapes(case)[0]
-    given = [jax.ShapeDtypeStruct((len(devices), *s), d, sharding=sharding)
-             for s, d in ((shape, jnp.float32), ((*shape[:2], 1), jnp.int32))]  # fmt: skip
+    given = [
+        jax.ShapeDtypeStruct((len(devices), *s), d, sharding=sharding)
+        for s, d in ((shape, jnp.float32), ((*shape[:2], 1), jnp.int32))
+    ]
     chip = AbstractDevice(device_kind=devices[0].device_kind, num_cores=devices[0].num_cores, platform="tpu")
     whole = AbstractMesh(case.mesh, names, (AxisType.Auto,) * len(names), abstract_device=chip)
     with use_abstract_mesh(whole), not_kept():

@@ -50,6 +50,6 @@ def any_entry() -> None:
 
 
 FAULTS: dict[str, Callable[[], None]] = {
-    made.__name__: made for made in (share_alone, first_layer, ranks_of_all, positive_weights, partial_experts,
-                                     any_entry)
-}  # fmt: skip
+    made.__name__: made
+    for made in (share_alone, first_layer, ranks_of_all, positive_weights, partial_experts, any_entry)
+}

@@ -220,14 +220,24 @@ def _filled(layout: Any, held: Any, given: Any, rows: int) -> Any:
     rng = np.random.default_rng(5)
     write = jax.jit(layout.write)
     for row in range(rows):
-        drawn = {key: jnp.asarray(rng.normal(size=value.shape) * 0.5, value.dtype)
-                 for key, value in layout.room.empty().items()}  # fmt: skip
+        drawn = {
+            key: jnp.asarray(rng.normal(size=value.shape) * 0.5, value.dtype)
+            for key, value in layout.room.empty().items()
+        }
         held = write(held, jnp.int32(row), drawn, given)
     return held
 
 
-def _reference(program: Program, weights: Any, layout: Any, step: Step, before: Any, after: Any, prefix: str,
-               shape: tuple[int, int]) -> dict[str, Any]:  # fmt: skip
+def _reference(
+    program: Program,
+    weights: Any,
+    layout: Any,
+    step: Step,
+    before: Any,
+    after: Any,
+    prefix: str,
+    shape: tuple[int, int],
+) -> dict[str, Any]:
     """The reference's logits and states of each live row, and the kernel's states in the same form."""
     import jax
     import jax.numpy as jnp
@@ -268,8 +278,9 @@ def _reference(program: Program, weights: Any, layout: Any, step: Step, before: 
     return found | {f"{prefix}wanted": wanted}
 
 
-def _expanded(program: Program, layout: Any, given: Any, positions: Sequence[int], after: Any, prefix: str) -> (
-        dict[str, Any]):  # fmt: skip
+def _expanded(
+    program: Program, layout: Any, given: Any, positions: Sequence[int], after: Any, prefix: str
+) -> dict[str, Any]:
     """Keys and values of live rows that are kept expanded, and what the latents beside them make."""
     import jax
     import jax.numpy as jnp

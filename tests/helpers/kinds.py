@@ -221,7 +221,26 @@ def _rid(copy: str, op: p.Op) -> tuple[p.Op, ...]:
 
 
 KINDS: tuple[Callable[[p.Program], Mutants], ...] = (
-    more_slots_than_room, short_list, more_experts, bank_without_axes, short_cache, cache_of_another_type,
-    keys_for_values, narrow_gather, piece_beyond, read_beyond, wide_scatter, sum_over_fewer, no_pairs, view_beyond,
-    doubled_share, another_array, guarded, stale_read, updated_twice, without_put, without_emit, without_save,
-)  # fmt: skip
+    more_slots_than_room,
+    short_list,
+    more_experts,
+    bank_without_axes,
+    short_cache,
+    cache_of_another_type,
+    keys_for_values,
+    narrow_gather,
+    piece_beyond,
+    read_beyond,
+    wide_scatter,
+    sum_over_fewer,
+    no_pairs,
+    view_beyond,
+    doubled_share,
+    another_array,
+    guarded,
+    stale_read,
+    updated_twice,
+    without_put,
+    without_emit,
+    without_save,
+)

@@ -244,8 +244,11 @@ def kimi(target: Target, rows: int, layers: int = 93) -> Iterator[Action]:
 def _kimi_loads(w: Writer, layer: int) -> Iterator[Action]:
     """All that a layer's start needs."""
     w.scope = "attention"
-    sizes = {"q_down": 22.0e6, "kv_down": 9.2e6} if layer in KIMI_FULL else {
-        "f_a": 1.84e6, "f_b": 0.1e6, "proj": 23.85e6, "k_o": 5.5e6, "state": 0.25e6}  # fmt: skip
+    sizes = (
+        {"q_down": 22.0e6, "kv_down": 9.2e6}
+        if layer in KIMI_FULL
+        else {"f_a": 1.84e6, "f_b": 0.1e6, "proj": 23.85e6, "k_o": 5.5e6, "state": 0.25e6}
+    )
     for name, size in {"vectors": 60e3, **sizes, "router": 7.34e6}.items():
         yield Issue(Where("attention", layer, name), (name, layer), int(size), name)
 

@@ -116,8 +116,10 @@ def _swapped(program: p.Program) -> Iterator[Mutant]:
             for a, b in pairwise(own):
                 ops = list(body)
                 ops[a], ops[b] = body[b], body[a]
-                yield f"{_said(body[a], (*path, a))} exchanged with {_said(body[b], (*path, b))}", ordered(
-                    program, path, tuple(ops))  # fmt: skip
+                yield (
+                    f"{_said(body[a], (*path, a))} exchanged with {_said(body[b], (*path, b))}",
+                    ordered(program, path, tuple(ops)),
+                )
 
 
 def _depths(program: p.Program) -> Iterator[Mutant]:
@@ -125,20 +127,26 @@ def _depths(program: p.Program) -> Iterator[Mutant]:
     for step in (-1, 1):
         for name, ring in program.rings.items():
             if ring.slots + step:
-                yield f"{step:+} slot in {name}", evolve(
-                    program, rings=program.rings | {name: evolve(ring, slots=ring.slots + step)})  # fmt: skip
+                yield (
+                    f"{step:+} slot in {name}",
+                    evolve(program, rings=program.rings | {name: evolve(ring, slots=ring.slots + step)}),
+                )
         for name, copy in program.copies.items():
             if copy.slots + step:
                 made = program.copies | {name: evolve(copy, slots=copy.slots + step)}
                 yield f"{step:+} slot in {name}", evolve(program, copies=made)
-                yield f"{step:+} slot and room in {name}", evolve(
-                    program, copies=made, buffers=_room(program, (copy.buffer,), copy.slots + step))  # fmt: skip
+                yield (
+                    f"{step:+} slot and room in {name}",
+                    evolve(program, copies=made, buffers=_room(program, (copy.buffer,), copy.slots + step)),
+                )
         for name, cache in program.caches.items():
             if cache.slots + step:
                 changed = program.caches | {name: evolve(cache, slots=cache.slots + step)}
                 yield f"{step:+} slot in {name}", evolve(program, caches=changed)
-                yield f"{step:+} slot and room in {name}", evolve(
-                    program, caches=changed, buffers=_room(program, cache.buffers, cache.slots + step))  # fmt: skip
+                yield (
+                    f"{step:+} slot and room in {name}",
+                    evolve(program, caches=changed, buffers=_room(program, cache.buffers, cache.slots + step)),
+                )
 
 
 def _room(program: p.Program, names: tuple[p.BufferRef, ...], slots: int) -> dict[p.BufferRef, p.Buffer]:
@@ -163,8 +171,9 @@ def _shared(program: p.Program) -> Iterator[Mutant]:
 def _moves_into(program: p.Program, old: p.BufferRef, new: p.BufferRef) -> p.Program:
     """What moves goes to another buffer; readers look where they did."""
     copies = {name: evolve(c, buffer=new) if c.buffer == old else c for name, c in program.copies.items()}
-    caches = {name: evolve(c, buffers=tuple(new if b == old else b for b in c.buffers))
-              for name, c in program.caches.items()}  # fmt: skip
+    caches = {
+        name: evolve(c, buffers=tuple(new if b == old else b for b in c.buffers)) for name, c in program.caches.items()
+    }
     return evolve(program, copies=copies, caches=caches)
 
 
@@ -181,8 +190,12 @@ def _renamed(program: p.Program, old: p.BufferRef, new: p.BufferRef) -> p.Progra
             case p.Lookup() | p.Emit():
                 return evolve(op, buffer=name(op.buffer))
             case p.Attend():
-                return evolve(op, queries=tuple(map(name, op.queries)), entries=tuple(map(name, op.entries)),
-                              result=name(op.result))  # fmt: skip
+                return evolve(
+                    op,
+                    queries=tuple(map(name, op.queries)),
+                    entries=tuple(map(name, op.entries)),
+                    result=name(op.result),
+                )
             case p.RopeTables():
                 return evolve(op, cos=name(op.cos), sin=name(op.sin))
             case p.Put():
@@ -217,10 +230,14 @@ def _renamed(program: p.Program, old: p.BufferRef, new: p.BufferRef) -> p.Progra
 def _lengths(program: p.Program) -> Iterator[Mutant]:
     """Products on another ring, and rings with too little room."""
     for name, ring in program.rings.items():
-        yield f"smaller slots in {name}", evolve(
-            program, rings=program.rings | {name: evolve(ring, rows=ring.rows - 8)})  # fmt: skip
+        yield (
+            f"smaller slots in {name}",
+            evolve(program, rings=program.rings | {name: evolve(ring, rows=ring.rows - 8)}),
+        )
     for product in program.products.values():
         for ring in program.rings:
             if ring != product.ring:
-                yield f"{product.name} on {ring}", evolve(
-                    program, products=program.products | {product.name: evolve(product, ring=ring)})  # fmt: skip
+                yield (
+                    f"{product.name} on {ring}",
+                    evolve(program, products=program.products | {product.name: evolve(product, ring=ring)}),
+                )

@@ -29,9 +29,13 @@ SAMPLES = (("kimi_k3", 4, False), ("qwen38", 4, True), ("qwen3", 4, False), ("ds
 
 # The table of a Program in which the name of a field of an op is looked up.
 TABLES: dict[str, tuple[str, ...]] = {
-    "product": ("products",), "copy": ("copies",), "ring": ("rings", "caches"), "bank": ("banks",),
-    "exchange": ("exchanges",), "logits": ("views",),
-}  # fmt: skip
+    "product": ("products",),
+    "copy": ("copies",),
+    "ring": ("rings", "caches"),
+    "bank": ("banks",),
+    "exchange": ("exchanges",),
+    "logits": ("views",),
+}
 # Fields that name places of a kind, before those of the op itself.
 FIELDS = {
     Where.BUFFER: ("operand", "buffer", "buffers", "routes", "value", "beside", "pieces", "result"),
@@ -43,9 +47,16 @@ FIELDS = {
 EXPRESSION = {How.READ: "what its expression names", How.UPDATE: "states that its expression updates"}
 # The class of each table of resources that has one.
 CLASSES = {
-    "views": p.View, "rings": p.Ring, "products": p.Product, "copies": p.Copy, "caches": p.CacheRing,
-    "banks": p.ExpertPool, "exchanges": p.Collective, "turns": p.RopeTables, "arrays": p.Array,
-}  # fmt: skip
+    "views": p.View,
+    "rings": p.Ring,
+    "products": p.Product,
+    "copies": p.Copy,
+    "caches": p.CacheRing,
+    "banks": p.ExpertPool,
+    "exchanges": p.Collective,
+    "turns": p.RopeTables,
+    "arrays": p.Array,
+}
 
 
 @cache
@@ -134,8 +145,11 @@ def _names(value: Any) -> tuple[Any, ...]:
 
 def _example(access: Access, program: p.Program) -> str:
     held: Any = {
-        Where.BUFFER: program.buffers, Where.ARRAY: program.arrays, Where.OUTPUT: program.outputs, Where.RING: {},
-    }[access.where].get(access.name)  # fmt: skip
+        Where.BUFFER: program.buffers,
+        Where.ARRAY: program.arrays,
+        Where.OUTPUT: program.outputs,
+        Where.RING: {},
+    }[access.where].get(access.name)
     shape = access.shape if access.shape is not None else (held.shape if held is not None else None)
     dtype = access.dtype or (held.dtype if held is not None else "words")
     return f"`{access.name}`: " + (f"{dtype} [{', '.join(map(_extent, shape))}]" if shape is not None else "all")

@@ -116,5 +116,12 @@ def environment(home: Path, programs: Path) -> dict[str, str]:
         (home / name).symlink_to(ROOT / "tests" / "data" / data)
     flags = "--xla_force_host_platform_device_count=8"
     path = f"{programs}:{os.environ['PATH']}"
-    return os.environ | {"HOME": str(home), "PATH": path, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags,
-                         "PIP_NO_DEPS": "1", "PIP_DRY_RUN": "1", "PIP_NO_BUILD_ISOLATION": "0"}  # fmt: skip
+    return os.environ | {
+        "HOME": str(home),
+        "PATH": path,
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": flags,
+        "PIP_NO_DEPS": "1",
+        "PIP_DRY_RUN": "1",
+        "PIP_NO_BUILD_ISOLATION": "0",
+    }

@@ -29,11 +29,13 @@ def kimi(ep: int, tp: int, wire: str = "f32", by: str = "", positions: str = "",
     own = ("shard ep : experts\n" if ep > 1 else "") + ("shard tp : moe\n" if tp > 1 else "")
     own += f"shard {positions} : position\n" if positions else ""
     router, scores, chosen = ("moe.router, ", "moe.score, ", "gather (moe.score, moe.z)\n") if tp > 1 else ("", "", "")
-    return (f"target {TOPOLOGIES[ep * tp]}\ncontext {context}\nmesh {', '.join(mesh)}\n{own}"
-            f"shard {axes} : heads, kda_heads, ffn, shared, vocab\n"
-            f"split mla.q_a, mla.kv_a, {router}moe.z_down over {axes}\n{KIMI}"
-            f"gather (mla.qa, mla.c, mla.s)\n{chosen}"
-            f"reduce kda.a, mla.a (by = {by}, wire = {wire})\n{shared}reduce moe.y (by = scatter, wire = f32)\n"
-            f"reduce moe.x, dense.x (by = {by}, wire = {wire})\n"
-            f"overlap gather mla.qa, mla.c, mla.s with mla.wg\n"
-            f"overlap gather {scores}moe.z with (moe.s_gate, moe.s_up), moe.s_down\n")  # fmt: skip
+    return (
+        f"target {TOPOLOGIES[ep * tp]}\ncontext {context}\nmesh {', '.join(mesh)}\n{own}"
+        f"shard {axes} : heads, kda_heads, ffn, shared, vocab\n"
+        f"split mla.q_a, mla.kv_a, {router}moe.z_down over {axes}\n{KIMI}"
+        f"gather (mla.qa, mla.c, mla.s)\n{chosen}"
+        f"reduce kda.a, mla.a (by = {by}, wire = {wire})\n{shared}reduce moe.y (by = scatter, wire = f32)\n"
+        f"reduce moe.x, dense.x (by = {by}, wire = {wire})\n"
+        f"overlap gather mla.qa, mla.c, mla.s with mla.wg\n"
+        f"overlap gather {scores}moe.z with (moe.s_gate, moe.s_up), moe.s_down\n"
+    )

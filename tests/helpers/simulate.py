@@ -347,8 +347,9 @@ def _load(core: _Core, op: p.CopyStart) -> None:
     index, runs = (core.index, True) if copy.part is None else core.runs(copy.part, op.ahead)
     if runs:
         slot = index % copy.slots
-        core.events.append(Transfer(None, core.at(copy.buffer, slot), ("loads", copy.name, slot), 1,
-                                    ("load", copy.array, index)))  # fmt: skip
+        core.events.append(
+            Transfer(None, core.at(copy.buffer, slot), ("loads", copy.name, slot), 1, ("load", copy.array, index))
+        )
 
 
 def _loaded(core: _Core, op: p.CopyWait) -> None:
@@ -359,8 +360,9 @@ def _loaded(core: _Core, op: p.CopyWait) -> None:
 def _save(core: _Core, op: p.StoreStart) -> None:
     copy = core.program.copies[op.copy]
     slot = core.index % copy.slots
-    core.events.append(Transfer(core.at(copy.buffer, slot), None, ("saves", copy.name, slot), 1,
-                                ("save", copy.name, core.index)))  # fmt: skip
+    core.events.append(
+        Transfer(core.at(copy.buffer, slot), None, ("saves", copy.name, slot), 1, ("save", copy.name, core.index))
+    )
 
 
 def _saved(core: _Core, op: p.StoreWait) -> None:
@@ -453,8 +455,15 @@ def _start_tiles(core: _Core, op: p.StartTiles) -> None:
 
 def _start_tile(core: _Core, ring: p.CacheRing, number: int, slot: int) -> None:
     for i, buffer in enumerate(ring.buffers):
-        core.events.append(Transfer(None, core.at(buffer, slot), ("tiles", ring.name, slot, i), 1,
-                                    ("tile", ring.caches[i], core.index, number)))  # fmt: skip
+        core.events.append(
+            Transfer(
+                None,
+                core.at(buffer, slot),
+                ("tiles", ring.name, slot, i),
+                1,
+                ("tile", ring.caches[i], core.index, number),
+            )
+        )
 
 
 def _attend(core: _Core, op: p.Attend) -> None:
@@ -483,8 +492,11 @@ def _put(core: _Core, op: p.Put) -> None:
 
 def _route(core: _Core, op: p.Route) -> None:
     chosen = (core.layer, core.place, *_identity(op))  # the same experts, however often they are chosen
-    core.events += [Look(core.slot(op.scores), (core.key(op), "scores")), Put(core.slot(op.weights), chosen),
-                    Put(("list", op.bank), chosen)]  # fmt: skip
+    core.events += [
+        Look(core.slot(op.scores), (core.key(op), "scores")),
+        Put(core.slot(op.weights), chosen),
+        Put(("list", op.bank), chosen),
+    ]
 
 
 def _fetch(core: _Core, op: p.Fetch) -> None:
@@ -495,8 +507,11 @@ def _fetch(core: _Core, op: p.Fetch) -> None:
 
 
 def _fetch_one(core: _Core, bank: p.ExpertPool, number: int, slot: int) -> None:
-    core.events.append(Transfer(None, core.at(bank.name, slot), ("experts", bank.name, slot), 1,
-                                ("expert", bank.array, core.index, number)))  # fmt: skip
+    core.events.append(
+        Transfer(
+            None, core.at(bank.name, slot), ("experts", bank.name, slot), 1, ("expert", bank.array, core.index, number)
+        )
+    )
 
 
 def _experts(core: _Core, op: p.Experts) -> None:
@@ -517,8 +532,11 @@ def _experts(core: _Core, op: p.Experts) -> None:
 
 def _expert_dot(core: _Core, op: p.ExpertDot) -> None:
     who = core.key(op)
-    core.events += [Look(core.at(op.bank, core.slot_), (who, "expert")), Look(core.slot(op.operand), (who, "operand")),
-                    Put(core.slot(op.result), who)]  # fmt: skip
+    core.events += [
+        Look(core.at(op.bank, core.slot_), (who, "expert")),
+        Look(core.slot(op.operand), (who, "operand")),
+        Put(core.slot(op.result), who),
+    ]
 
 
 def _greedy(core: _Core, op: p.Argmax) -> None:
@@ -533,10 +551,28 @@ def _emit(core: _Core, op: p.Emit) -> None:
 
 
 _RUN: dict[type, Callable] = {
-    p.Barrier: lambda core, op: core.talk.append(("barrier", "", "")), p.Start: _start, p.Wait: _wait, p.Dot: _dot,
-    p.CopyStart: _load, p.CopyWait: _loaded, p.StoreStart: _save, p.StoreWait: _saved,
-    p.Lookup: _lookup, p.Compute: _compute,
-    p.Send: _send, p.Receive: _receive, p.StartTiles: _start_tiles, p.Attend: _attend, p.Emit: _emit,
-    p.Argmax: _greedy, p.RopeTables: _turns, p.Put: _put, p.Route: _route, p.Fetch: _fetch, p.Experts: _experts,
-    p.ExpertDot: _expert_dot, p.Repeat: _repeat, p.LayerLoop: _layers,
-}  # fmt: skip
+    p.Barrier: lambda core, op: core.talk.append(("barrier", "", "")),
+    p.Start: _start,
+    p.Wait: _wait,
+    p.Dot: _dot,
+    p.CopyStart: _load,
+    p.CopyWait: _loaded,
+    p.StoreStart: _save,
+    p.StoreWait: _saved,
+    p.Lookup: _lookup,
+    p.Compute: _compute,
+    p.Send: _send,
+    p.Receive: _receive,
+    p.StartTiles: _start_tiles,
+    p.Attend: _attend,
+    p.Emit: _emit,
+    p.Argmax: _greedy,
+    p.RopeTables: _turns,
+    p.Put: _put,
+    p.Route: _route,
+    p.Fetch: _fetch,
+    p.Experts: _experts,
+    p.ExpertDot: _expert_dot,
+    p.Repeat: _repeat,
+    p.LayerLoop: _layers,
+}

@@ -70,16 +70,28 @@ CASES = (
     Case("smollm2", 3, _ONE + _stream(1, _ATTENTION, _MLP), 1, _HEADS),
     Case("smollm2", 2, _ONE + _stream(2, _ATTENTION, _MLP, _OUT) + "prefetch vectors at previous part\n", 1, _HEADS),
     Case("qwen3", 2, _ONE, 8, _HEADS),
-    Case("qwen3", 3, _ONE + _stream(3, _ATTENTION, _MLP, _OUT) + "prefetch vectors at previous layer\n"
-         "prefetch attention.cache at attention.start (tile = 128 tokens, slots = 3)\n", 1, _HEADS),
+    Case(
+        "qwen3",
+        3,
+        _ONE + _stream(3, _ATTENTION, _MLP, _OUT) + "prefetch vectors at previous layer\n"
+        "prefetch attention.cache at attention.start (tile = 128 tokens, slots = 3)\n",
+        1,
+        _HEADS,
+    ),
     Case("qwen38", 4, _TWO, 1, _GATED),
-    Case("qwen38", 5, _TWO + _stream(3, _DELTA, _ATTENTION, _MLP, _OUT) + "prefetch delta.state at previous mlp.h\n"
-         "prefetch attention.cache at attention.start (tile = 256 tokens, slots = 3)\n"
-         "prefetch vectors at previous part\n"
-         "reduce delta.h, attention.h, mlp.h (by = scatter_gather, wire = bf16)\n", 8, _GATED),
+    Case(
+        "qwen38",
+        5,
+        _TWO + _stream(3, _DELTA, _ATTENTION, _MLP, _OUT) + "prefetch delta.state at previous mlp.h\n"
+        "prefetch attention.cache at attention.start (tile = 256 tokens, slots = 3)\n"
+        "prefetch vectors at previous part\n"
+        "reduce delta.h, attention.h, mlp.h (by = scatter_gather, wire = bf16)\n",
+        8,
+        _GATED,
+    ),
     Case("kimi_k3", 5, "", 1, (("vocab", 32768),)),
-    Case("kimi_k3", 5, kimi(2, 4).replace("context 256", "rows 1, 8\ncontext 512") + EXPANDED, 1,
-         (("vocab", 32768),)),
-    Case("kimi_k3", 5, kimi(1, 2, positions="tp", context=1024).replace("slots = 6", "slots = 8"), 1,
-         (("vocab", 32768),)),
-)  # fmt: skip
+    Case("kimi_k3", 5, kimi(2, 4).replace("context 256", "rows 1, 8\ncontext 512") + EXPANDED, 1, (("vocab", 32768),)),
+    Case(
+        "kimi_k3", 5, kimi(1, 2, positions="tp", context=1024).replace("slots = 6", "slots = 8"), 1, (("vocab", 32768),)
+    ),
+)

@@ -17,8 +17,7 @@ _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 def _statements() -> Iterator[tuple[str, str]]:
     yield "in", "statement"
     for place, (words, _) in CONTEXTS.items():
-        forms = [form for word, form in FORMS.items()
-                 if word in WORDS[place] and (place, word) not in _REFUSED]  # fmt: skip
+        forms = [form for word, form in FORMS.items() if word in WORDS[place] and (place, word) not in _REFUSED]
         forms += [NAMED_FORMS[place]] if place in NAMED_FORMS else []
         for i, form in enumerate(forms):
             yield "" if i else words, f"`{form}`"
@@ -29,8 +28,12 @@ def _ops() -> Iterator[tuple[str, str, str]]:
     signs = {name: sign for sign, name in ops.OPERATORS.items()}
     for row in ops.table.values():
         if row.name not in signs and row.name not in ops.HIDDEN:
-            held = [f"{kind} `{name}`" for kind, names in (("writes state", row.updates), ("reads cache", row.caches))
-                    for name in row.parameters if name in names]  # fmt: skip
+            held = [
+                f"{kind} `{name}`"
+                for kind, names in (("writes state", row.updates), ("reads cache", row.caches))
+                for name in row.parameters
+                if name in names
+            ]
             yield f"`{row.signature}`", row.summary.replace("|", r"\|"), ", ".join(held)
 
 

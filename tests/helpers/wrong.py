@@ -133,8 +133,11 @@ def _values(value: Any, program: p.Program) -> Iterator[tuple[str, Any]]:
         case bool():
             yield f"is {not value}", not value
         case int():
-            yield from ((f"{value} is {other}", other) for other in dict.fromkeys((value - 1, value + 1, value * 2))
-                        if other != value)  # fmt: skip
+            yield from (
+                (f"{value} is {other}", other)
+                for other in dict.fromkeys((value - 1, value + 1, value * 2))
+                if other != value
+            )
         case str() | m.Ref():
             yield from _names(value, program)
         case tuple():
@@ -178,9 +181,13 @@ def _names(value: str | m.Ref, program: p.Program) -> Iterator[tuple[str, Any]]:
     for kind in (*THINGS, "weights"):
         held: Mapping[Any, Any] = program.instance.model.weights if kind == "weights" else getattr(program, kind)
         if value in held:
-            others = [name for name, thing in held.items() if name != value
-                      and getattr(thing, "shape", 0) == getattr(held[value], "shape", 0)
-                      and getattr(thing, "dtype", 0) == getattr(held[value], "dtype", 0)]  # fmt: skip
+            others = [
+                name
+                for name, thing in held.items()
+                if name != value
+                and getattr(thing, "shape", 0) == getattr(held[value], "shape", 0)
+                and getattr(thing, "dtype", 0) == getattr(held[value], "dtype", 0)
+            ]
             yield from ((f"`{value}` is `{other}`", other) for other in others[:2])
             if not others:
                 yield from ((f"`{value}` is `{other}`", other) for other in [n for n in held if n != value][:1])
@@ -199,8 +206,11 @@ def nodes(node: m.Node, program: p.Program) -> Iterator[tuple[str, m.Node]]:
             model = program.instance.model
             held = model.weights if isinstance(node, m.WeightRef) else model.states
             part = held[node.name].part
-            others = [x.name for x in held.values() if x.name != node.name and x.part == part
-                      and x.type.shape == node.type.shape]  # fmt: skip
+            others = [
+                x.name
+                for x in held.values()
+                if x.name != node.name and x.part == part and x.type.shape == node.type.shape
+            ]
             yield from ((f"reads `{other}` for `{node.name}`", evolve(node, name=other)) for other in others[:2])
         case m.Call():
             for i, arg in enumerate(node.args):
@@ -222,11 +232,17 @@ def nodes(node: m.Node, program: p.Program) -> Iterator[tuple[str, m.Node]]:
 def _locals(node: m.Local | m.Read, program: p.Program) -> Iterator[tuple[str, m.Read]]:
     """Two other values of the same shape, and of the same type where there are."""
     shapes = {ref: (view.shape, program.buffers[view.buffer].dtype) for ref, view in program.views.items()}
-    mine = {ref for ref in shapes if ref == node.ref} if isinstance(node, m.Read) else {
-        ref for ref in shapes if isinstance(ref, p.ValueRef) and ref.name == node.name}  # fmt: skip
+    mine = (
+        {ref for ref in shapes if ref == node.ref}
+        if isinstance(node, m.Read)
+        else {ref for ref in shapes if isinstance(ref, p.ValueRef) and ref.name == node.name}
+    )
     own = next((shapes[ref] for ref in shapes if ref in mine), None)
     if own is None:
         return
-    others = [ref for ref, shape in shapes.items()
-              if shape == own and ref not in mine and not isinstance(ref, p.SmallWeightRef)]  # fmt: skip
+    others = [
+        ref
+        for ref, shape in shapes.items()
+        if shape == own and ref not in mine and not isinstance(ref, p.SmallWeightRef)
+    ]
     yield from ((ref.label, m.Read(ref, node.type, node.span)) for ref in others[:2])

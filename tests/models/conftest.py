@@ -80,8 +80,18 @@ def raw() -> Callable[..., bytes]:
     return raw_safetensors
 
 
-KINDS = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "float64": "F64", "uint8": "U8", "int8": "I8",
-         "int32": "I32", "float8_e4m3fn": "F8_E4M3", "float8_e8m0fnu": "F8_E8M0", "int64": "I64"}  # fmt: skip
+KINDS = {
+    "float32": "F32",
+    "bfloat16": "BF16",
+    "float16": "F16",
+    "float64": "F64",
+    "uint8": "U8",
+    "int8": "I8",
+    "int32": "I32",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e8m0fnu": "F8_E8M0",
+    "int64": "I64",
+}
 
 
 def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -89,8 +99,11 @@ def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     header, data = {}, b""
     for name, array in arrays.items():
         piece = array.tobytes()
-        header[name] = {"dtype": KINDS[array.dtype.name], "shape": list(array.shape),
-                        "data_offsets": [len(data), len(data) + len(piece)]}  # fmt: skip
+        header[name] = {
+            "dtype": KINDS[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [len(data), len(data) + len(piece)],
+        }
         data += piece
     path.write_bytes(raw_safetensors(header, data))
 

@@ -22,8 +22,14 @@ PACKAGE = "mks_test_demo_package"
 def small_gguf(path: Path, architecture: str = "llama") -> None:
     """A model of one layer, with a byte-level tokenizer of four tokens."""
     writer = gguf.GGUFWriter(path, architecture)
-    sizes = {"block_count": 1, "context_length": 64, "embedding_length": 32, "feed_forward_length": 32,
-             "attention.head_count": 2, "attention.head_count_kv": 2}  # fmt: skip
+    sizes = {
+        "block_count": 1,
+        "context_length": 64,
+        "embedding_length": 32,
+        "feed_forward_length": 32,
+        "attention.head_count": 2,
+        "attention.head_count_kv": 2,
+    }
     for name, number in sizes.items():
         writer.add_uint32(f"{architecture}.{name}", number)
     writer.add_float32(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5)

@@ -126,10 +126,17 @@ def _prepare() -> None:
 def _refusal(name: str, error: RuntimeError) -> Diagnostic:
     first_line = str(error).partition("\n")[0]
     if "not installed" in first_line:
-        return Diagnostic("E501", "compiling for a TPU needs libtpu, which is not installed",
-                          helps=("`pip install 'mks[tpu]'` installs it (Linux, x86-64)",))  # fmt: skip
-    return Diagnostic("E502", f"the compiler describes no machine `{name}`", notes=(f"libtpu: {first_line}",),
-                      helps=("lengths of a topology are 1, 2 or multiples of 2",))  # fmt: skip
+        return Diagnostic(
+            "E501",
+            "compiling for a TPU needs libtpu, which is not installed",
+            helps=("`pip install 'mks[tpu]'` installs it (Linux, x86-64)",),
+        )
+    return Diagnostic(
+        "E502",
+        f"the compiler describes no machine `{name}`",
+        notes=(f"libtpu: {first_line}",),
+        helps=("lengths of a topology are 1, 2 or multiples of 2",),
+    )
 
 
 def compile_ahead(
@@ -175,8 +182,13 @@ def not_kept() -> Iterator[None]:
 def _memory(executable: jax.stages.Compiled) -> Memory:
     analysis = executable.memory_analysis()
     assert analysis is not None
-    return Memory(analysis.argument_size_in_bytes, analysis.output_size_in_bytes, analysis.alias_size_in_bytes,
-                  analysis.temp_size_in_bytes, analysis.generated_code_size_in_bytes)  # fmt: skip
+    return Memory(
+        analysis.argument_size_in_bytes,
+        analysis.output_size_in_bytes,
+        analysis.alias_size_in_bytes,
+        analysis.temp_size_in_bytes,
+        analysis.generated_code_size_in_bytes,
+    )
 
 
 def save(compiled: Compiled, path: Path) -> int:

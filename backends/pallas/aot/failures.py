@@ -70,8 +70,13 @@ def diagnose(failure: Failure, at: Span | None = None, part: str = "") -> Diagno
         "internal": "the definition may be right: this is a fault of mks or of the compiler",
     }.get(failure.kind, "the checker accepted it: the bill of mks is too low, please report it")
     where = f", in `{part}`" if part else ""
-    return Diagnostic(_CODES[failure.kind], failure.message + where, None if at is None else Label(at),
-                      notes=(f"the compiler: {failure.note}", fault), helps=("`--debug` shows where",))  # fmt: skip
+    return Diagnostic(
+        _CODES[failure.kind],
+        failure.message + where,
+        None if at is None else Label(at),
+        notes=(f"the compiler: {failure.note}", fault),
+        helps=("`--debug` shows where",),
+    )
 
 
 def _exceeded(space: str, needed: str, limit: str, message: str) -> Failure:

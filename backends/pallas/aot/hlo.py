@@ -122,9 +122,19 @@ def instructions(text: str) -> tuple[Instruction, ...]:
             continue
         types, rest = body[: opcode.start()], body[opcode.end() - 1 :]
         source = _OP_NAME.search(rest)
-        result.append(Instruction(match[1], opcode[1], computation, "ROOT " in match[0], entry, _arrays(types),
-                                 tuple(_OPERAND.findall(rest.partition(")")[0])), source[1] if source else "",
-                                 body))  # fmt: skip
+        result.append(
+            Instruction(
+                match[1],
+                opcode[1],
+                computation,
+                "ROOT " in match[0],
+                entry,
+                _arrays(types),
+                tuple(_OPERAND.findall(rest.partition(")")[0])),
+                source[1] if source else "",
+                body,
+            )
+        )
     return tuple(result)
 
 

@@ -40,11 +40,17 @@ def compile_step(program: p.Program) -> Step:
     compiled = measure(program)
     if moved := copies(program, compiled.compiled.hlo):
         at = Label(program.schedule.span)
-        raise MksError([
-            Diagnostic("E506", f"the compiled step copies `{_name(move)}` each time it runs", at,
-                       notes=(str(move), "this is a fault of mks, not of the definition"))
-            for move in moved
-        ])  # fmt: skip
+        raise MksError(
+            [
+                Diagnostic(
+                    "E506",
+                    f"the compiled step copies `{_name(move)}` each time it runs",
+                    at,
+                    notes=(str(move), "this is a fault of mks, not of the definition"),
+                )
+                for move in moved
+            ]
+        )
     return compiled
 
 

@@ -73,8 +73,10 @@ def _shaped(shape: Sequence[int], dtype: Any, mesh: Mesh, cuts: Sequence[Cut | N
     """An array whose last axes are cut as the kernels' are; whole where the shares would not be equal."""
     names, lengths = mesh.axis_names, mesh.devices.shape
     even = [cut is not None and cut.repeat == 1 and cut.share * cut.ways(lengths) == cut.length for cut in cuts]
-    last = [tuple(names[i] for i in cut.places) if cut is not None and fits else None
-            for cut, fits in zip(cuts, even, strict=True)]  # fmt: skip
+    last = [
+        tuple(names[i] for i in cut.places) if cut is not None and fits else None
+        for cut, fits in zip(cuts, even, strict=True)
+    ]
     spec = P(*[None] * (len(shape) - len(cuts)), *last)
     return jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=NamedSharding(mesh, spec))
 

@@ -101,8 +101,9 @@ def scratch(plan: CollectivePlan) -> tuple[object, ...]:
     return (*held, pltpu.SemaphoreType.DMA(plan.semaphores))
 
 
-def start(plan: CollectivePlan, cores: Cores, refs: Sequence[Ref], parity: Scalar, value: jax.Array,
-          *others: jax.Array) -> Pending:  # fmt: skip
+def start(
+    plan: CollectivePlan, cores: Cores, refs: Sequence[Ref], parity: Scalar, value: jax.Array, *others: jax.Array
+) -> Pending:
     """Send the first messages of a collective.
 
     Args:

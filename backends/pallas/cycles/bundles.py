@@ -82,8 +82,15 @@ def dump(command: Sequence[str], folder: Path, timeout: float) -> None:
     running = []
     for name in (_PLAIN, _NAMED):
         (folder / name).mkdir(parents=True, exist_ok=True)
-        running.append(subprocess.Popen(command, env=environment(folder / name, name == _NAMED), text=True,
-                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT))  # fmt: skip
+        running.append(
+            subprocess.Popen(
+                command,
+                env=environment(folder / name, name == _NAMED),
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        )
     try:
         for process in running:
             stdout, _ = process.communicate(timeout=timeout)
@@ -96,9 +103,11 @@ def dump(command: Sequence[str], folder: Path, timeout: float) -> None:
 
 
 def count(
-    folder: Path, trips: Mapping[str, float] | None = None, kernel: str = "",
+    folder: Path,
+    trips: Mapping[str, float] | None = None,
+    kernel: str = "",
     small: Mapping[str, float] | None = None,
-) -> Bundles:  # fmt: skip
+) -> Bundles:
     """Count the bundles that a call executes, from what `dump` left in a folder.
 
     Loops between constants count themselves. `trips` says of other loops, and of branches, how often they run in *one
@@ -146,8 +155,9 @@ def _begins(region: Region) -> str:
     return region.scopes[0] if region.scopes and region.kind != "call" and region.trips is None else ""
 
 
-def _rows(region: Region, around: float, depth: int, known: bool, hints: Mapping[str, float],
-          small: Mapping[str, float]) -> list[Row]:  # fmt: skip
+def _rows(
+    region: Region, around: float, depth: int, known: bool, hints: Mapping[str, float], small: Mapping[str, float]
+) -> list[Row]:
     """A region and those inside; `around` is how often the region around it runs."""
     name = next((scope for scope in region.scopes if scope in hints), "".join(region.scopes[:1]))
     name = name or f"{region.kind} {region.first:#x}"

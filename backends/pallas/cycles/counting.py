@@ -43,8 +43,12 @@ def count_step(program: p.Program, timeout: float = _TIMEOUT) -> Bundles | Diagn
 
 
 def _uncounted(program: p.Program, why: str) -> Diagnostic:
-    return Diagnostic("W501", f"the bundles of `{program.schedule.name}` cannot be counted", notes=(why,),
-                      helps=("without `--bundles` a step is compiled and not counted",))  # fmt: skip
+    return Diagnostic(
+        "W501",
+        f"the bundles of `{program.schedule.name}` cannot be counted",
+        notes=(why,),
+        helps=("without `--bundles` a step is compiled and not counted",),
+    )
 
 
 if __name__ == "__main__":

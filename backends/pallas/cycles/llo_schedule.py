@@ -161,7 +161,10 @@ def _nest(root: _Span, spans: Iterable[_Span]) -> None:
 def _region(span: _Span, entered: int, scopes: list[tuple[int, str]]) -> Region:
     inside = tuple(_region(each, each.shared, scopes) for each in span.inside)
     nested = sum(each.last - each.first + 1 - each.shared for each in span.inside)
-    names = tuple(name for at, name in scopes if span.first <= at <= span.last
-                  and not any(each.first <= at <= each.last for each in span.inside))  # fmt: skip
+    names = tuple(
+        name
+        for at, name in scopes
+        if span.first <= at <= span.last and not any(each.first <= at <= each.last for each in span.inside)
+    )
     own = span.last - span.first + 1 - entered - nested
     return Region(span.kind, span.first, span.last, span.trips, own, names, inside)

@@ -34,8 +34,14 @@ from .report import (
 from .traced_run import Array, Traced, Tracer
 
 
-def verify(program: p.Program, operand: Operand, machine: Machine, weights: Weights,
-           steps: Sequence[tuple[Sequence[int], Sequence[int]]], seed: int = 0) -> Verified:  # fmt: skip
+def verify(
+    program: p.Program,
+    operand: Operand,
+    machine: Machine,
+    weights: Weights,
+    steps: Sequence[tuple[Sequence[int], Sequence[int]]],
+    seed: int = 0,
+) -> Verified:
     """Compare a traced Program's parts with the reference's, with `weights` that lie on the CPU.
 
     `steps` are tokens and positions of each row, in order; of consecutive tokens there is one step. States and caches
@@ -47,8 +53,9 @@ def verify(program: p.Program, operand: Operand, machine: Machine, weights: Weig
     rng = np.random.default_rng(seed)
     alone: list[dict[str, Array]] = []
     for row in range(1 if program.consecutive else program.rows):
-        tracer.hold(row, {name: (rng.normal(size=a.shape) / 2).astype(a.dtype)
-                          for name, a in tracer.rows.room.empty().items()})  # fmt: skip
+        tracer.hold(
+            row, {name: (rng.normal(size=a.shape) / 2).astype(a.dtype) for name, a in tracer.rows.room.empty().items()}
+        )
         alone.append(tracer.held(row))
     comparisons: list[Comparison] = []
     choices: list[Choice] = []
@@ -73,8 +80,9 @@ def verify(program: p.Program, operand: Operand, machine: Machine, weights: Weig
     return Verified(limits, tuple(comparisons), tuple(choices))
 
 
-def _one_by_one(first: dict[str, Array], after: list[dict[str, Array]], positions: Sequence[int], room: Room) -> (
-        tuple[list[dict[str, Array]], list[dict[str, Array]]]):  # fmt: skip
+def _one_by_one(
+    first: dict[str, Array], after: list[dict[str, Array]], positions: Sequence[int], room: Room
+) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
     """What each of some consecutive tokens began with and left, of what the first began with and all left.
 
     States are kept after each; of a cache, which is one for all, a token leaves its own entry, the last one all else.
@@ -110,8 +118,9 @@ class _Reference:
     parts: Parts
     cpu: Any
 
-    def compare(self, at: _At, traced_step: Traced, before: dict[str, Array], after: dict[str, Array],
-                alone: dict[str, Array]) -> tuple[list[Comparison], dict[str, Array], Array]:  # fmt: skip
+    def compare(
+        self, at: _At, traced_step: Traced, before: dict[str, Array], after: dict[str, Array], alone: dict[str, Array]
+    ) -> tuple[list[Comparison], dict[str, Array], Array]:
         """A row's step: what differs, the states of the reference by itself after it, and its logits `[vocab]`.
 
         The kernel began with the states `before`, the reference by itself with `alone`.
@@ -151,8 +160,10 @@ class _Reference:
                 agreed = agree
         for scope, state, i, error in self._states(at, after, forced.states):
             note(scope, state, i, error)
-        logits, alone_logits = (np.asarray(self.parts.end(*given, values)["logits"], np.float32)[0, 0]
-                                for values in (evolve(kernel, states=forced.states), by_itself))  # fmt: skip
+        logits, alone_logits = (
+            np.asarray(self.parts.end(*given, values)["logits"], np.float32)[0, 0]
+            for values in (evolve(kernel, states=forced.states), by_itself)
+        )
         note(
             STEP,
             "logits",
@@ -180,8 +191,9 @@ class _Reference:
         """A part's named values, joined from all cores."""
         shares = self.program.shares
         for statement in self.program.instance.model.parts[part].body:
-            for name, type_ in zip(statement.names, statement.types, strict=True) if isinstance(
-                    statement, m.Assign) else ():  # fmt: skip
+            for name, type_ in (
+                zip(statement.names, statement.types, strict=True) if isinstance(statement, m.Assign) else ()
+            ):
                 array = traced_step.traces.get(p.TraceRef(part, name).label)
                 if array is None or name in self.parts.carried:
                     continue

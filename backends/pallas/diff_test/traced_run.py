@@ -50,8 +50,9 @@ class Tracer:
 
         mapped = jax.shard_map(on_core, mesh=mesh, in_specs=(P(), P(), cut, cut), out_specs=cut, check_vma=False)
         given = jax.tree.map(lambda array: array.sharding, arguments(program, mesh)[:3])
-        self._step = jax.jit(mapped, donate_argnums=3, in_shardings=(*given, held),
-                             out_shardings=(None, None, held, None))  # fmt: skip
+        self._step = jax.jit(
+            mapped, donate_argnums=3, in_shardings=(*given, held), out_shardings=(None, None, held, None)
+        )
 
     def held(self, row: int) -> dict[str, Array]:
         """A row's states and caches, as the reference has them."""

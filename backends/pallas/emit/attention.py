@@ -79,8 +79,15 @@ def _if_mine(found: attention.Running, position: Scalar, core: Core) -> attentio
     return jax.tree.map(lambda a, b: jnp.where(mine, a, b), found, attention.none_of(found))
 
 
-def _see(so_far: attention.Running, queries: list[jax.Array], keys: list[Any], values: Any, start: Scalar,
-         position: Scalar, scale: jax.Array | float) -> attention.Running:  # fmt: skip
+def _see(
+    so_far: attention.Running,
+    queries: list[jax.Array],
+    keys: list[Any],
+    values: Any,
+    start: Scalar,
+    position: Scalar,
+    scale: jax.Array | float,
+) -> attention.Running:
     """A tile of a cache, always by as many positions, so that what is moved together changes no bit."""
     length = values.shape[1]
     for at in range(0, length, ATTENDED):

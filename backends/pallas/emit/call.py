@@ -56,8 +56,13 @@ def scalar_tables(program: p.Program) -> dict[StepInput, np.ndarray]:
     Whole ones are int32, the others f32; a table without any is left out.
     """
     some = ((StepInput.WHOLE, program.whole_scalars, np.int32), (StepInput.REAL, program.real_scalars, np.float32))
-    return {name: np.pad(np.asarray([program.scalars[static] for static in own], np.float64).T, ((1, 1), (0, 0)))
-            .astype(dtype) for name, own, dtype in some if own}  # fmt: skip
+    return {
+        name: np.pad(np.asarray([program.scalars[static] for static in own], np.float64).T, ((1, 1), (0, 0))).astype(
+            dtype
+        )
+        for name, own, dtype in some
+        if own
+    }
 
 
 @frozen
@@ -68,8 +73,15 @@ class BuildMode:
     vmem: int | None = None
 
 
-def step(program: p.Program, build_mode: BuildMode, tokens: jax.Array, positions: jax.Array, weights: Arrays,
-         held: Arrays, kept: jax.Array | int = 0) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:  # fmt: skip
+def step(
+    program: p.Program,
+    build_mode: BuildMode,
+    tokens: jax.Array,
+    positions: jax.Array,
+    weights: Arrays,
+    held: Arrays,
+    kept: jax.Array | int = 0,
+) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
     """One core's part of a decode step: ids int32 `[rows]`, its logits f32 `[rows, share]`, states and caches after it.
 
     `tokens`, `positions` int32 `[rows]`; a row at a negative position is not live: it keeps its states, and its id and
@@ -79,9 +91,15 @@ def step(program: p.Program, build_mode: BuildMode, tokens: jax.Array, positions
     return traced(program, build_mode, tokens, positions, weights, held, kept)[:3]
 
 
-def traced(program: p.Program, build_mode: BuildMode, tokens: jax.Array, positions: jax.Array, weights: Arrays,
-           held: Arrays, kept: jax.Array | int = 0) -> (
-               tuple[jax.Array, jax.Array, dict[str, jax.Array], dict[str, jax.Array]]):  # fmt: skip
+def traced(
+    program: p.Program,
+    build_mode: BuildMode,
+    tokens: jax.Array,
+    positions: jax.Array,
+    weights: Arrays,
+    held: Arrays,
+    kept: jax.Array | int = 0,
+) -> tuple[jax.Array, jax.Array, dict[str, jax.Array], dict[str, jax.Array]]:
     """The same, and last what a traced Program gives of each part's runs."""
     outputs = _kernel(program, build_mode, tokens, positions, weights, held, kept)
     next_ids, logits = outputs[ChosenRef()][:, 0], outputs[OutputRef(p.LogitsRef())]
@@ -89,8 +107,15 @@ def traced(program: p.Program, build_mode: BuildMode, tokens: jax.Array, positio
     return next_ids, logits, commit(program, build_mode, positions, outputs, held), traces
 
 
-def _kernel(program: p.Program, build_mode: BuildMode, tokens: jax.Array, positions: jax.Array, weights: Arrays,
-            held: Arrays, kept: jax.Array | int) -> Outputs:  # fmt: skip
+def _kernel(
+    program: p.Program,
+    build_mode: BuildMode,
+    tokens: jax.Array,
+    positions: jax.Array,
+    weights: Arrays,
+    held: Arrays,
+    kept: jax.Array | int,
+) -> Outputs:
     """The call itself: reads the states and caches, and gives what they become beside the ids and logits."""
     read = position_blocks.before(positions[:1] if program.consecutive else positions, program)
     lists = {ring.tile: tiles(read, ring.tile, ring.positions) for ring in program.caches.values()}
@@ -131,12 +156,14 @@ def _kernel(program: p.Program, build_mode: BuildMode, tokens: jax.Array, positi
         out_specs=[pl.BlockSpec(memory_space=pltpu.VMEM), *space(pltpu.HBM, program.outputs)],
         scratch_shapes=flat,
         compiler_params=pltpu.CompilerParams(
-            vmem_limit_bytes=build_mode.vmem, disable_bounds_checks=True, has_side_effects=bool(program.exchanges),
+            vmem_limit_bytes=build_mode.vmem,
+            disable_bounds_checks=True,
+            has_side_effects=bool(program.exchanges),
             collective_id=collective_id(cores, _STEP_KERNEL) if program.exchanges else None,
         ),
         interpret=build_mode.interpret,
         name=f"{program.schedule.model.name}_{program.schedule.name}_rows{program.rows}",
-    )(*scalars.values(), *columns.values(), *given_arrays)  # fmt: skip
+    )(*scalars.values(), *columns.values(), *given_arrays)
     return dict(zip(made.outputs, found, strict=True))
 
 
@@ -153,8 +180,9 @@ def commit(
     if kept:
         after |= _moved(kept, build_mode, positions, new, held)
     caches = [name for name in made if isinstance(name, p.CacheRef)]
-    after |= {name.label: _written(held[name.label], new[OutputRef(p.EntryRef(name))], positions, program)
-              for name in caches}  # fmt: skip
+    after |= {
+        name.label: _written(held[name.label], new[OutputRef(p.EntryRef(name))], positions, program) for name in caches
+    }
     return {name: lying(a, build_mode) for name, a in after.items()}
 
 
@@ -179,8 +207,9 @@ def _written(cache: jax.Array, entries: jax.Array, positions: jax.Array, program
     return cache
 
 
-def _moved(states: list[p.ArrayRef], build_mode: BuildMode, positions: jax.Array, new: Outputs, held: Arrays) -> (
-        dict[str, jax.Array]):  # fmt: skip
+def _moved(
+    states: list[p.ArrayRef], build_mode: BuildMode, positions: jax.Array, new: Outputs, held: Arrays
+) -> dict[str, jax.Array]:
     """States of live rows take the place of the old ones."""
     count, names = len(states), [state.label for state in states]
 

@@ -126,7 +126,6 @@ def greedy(op: p.Argmax, core: Core) -> None:
     value = jnp.max(held[...], axis=-1, keepdims=True)
     key = exchange_set(core.program, exchange)
     parity = core.counters[key][0]
-    pending = collectives.start(collective(program, exchange), core.cores, core.refs[key], parity,
-                                value, best + first)  # fmt: skip
+    pending = collectives.start(collective(program, exchange), core.cores, core.refs[key], parity, value, best + first)
     core.refs[ChosenRef()][...] = collectives.finish(pending)[1]
     _turn(exchange, core)

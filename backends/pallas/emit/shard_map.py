@@ -35,8 +35,10 @@ def whole(
 ) -> dict[str, jax.ShapeDtypeStruct]:
     """All cores' arrays, given one's."""
     cores = mesh.size
-    return {name: jax.ShapeDtypeStruct((cores, *a.shape), a.dtype, sharding=by_core(program, mesh))
-            for name, a in of_core.items()}  # fmt: skip
+    return {
+        name: jax.ShapeDtypeStruct((cores, *a.shape), a.dtype, sharding=by_core(program, mesh))
+        for name, a in of_core.items()
+    }
 
 
 def arguments(program: p.Program, mesh: Mesh) -> tuple[Any, ...]:
@@ -81,8 +83,9 @@ def placed(program: p.Program, mesh: Mesh, operand: Operand) -> dict[str, jax.Ar
 def empty(program: p.Program, mesh: Mesh) -> dict[str, jax.Array]:
     """All cores' states and caches, zero."""
     kept = whole(program, states(program), mesh)
-    zeros = jax.jit(lambda: {name: jnp.zeros(a.shape, a.dtype) for name, a in kept.items()},
-                    out_shardings=layouts(program, mesh))  # fmt: skip
+    zeros = jax.jit(
+        lambda: {name: jnp.zeros(a.shape, a.dtype) for name, a in kept.items()}, out_shardings=layouts(program, mesh)
+    )
     return zeros()
 
 
@@ -91,8 +94,12 @@ def jitted(program: p.Program, build_mode: BuildMode, mesh: Mesh) -> Any:
     held = layouts(program, mesh)
     shardings = [jax.tree.map(lambda array: array.sharding, each) for each in arguments(program, mesh)]
     step = build(program, build_mode, mesh)
-    return jax.jit(lambda *values: step(*values), donate_argnums=3, in_shardings=(*shardings[:3], held, *shardings[4:]),
-                   out_shardings=(None, None, held))  # fmt: skip
+    return jax.jit(
+        lambda *values: step(*values),
+        donate_argnums=3,
+        in_shardings=(*shardings[:3], held, *shardings[4:]),
+        out_shardings=(None, None, held),
+    )
 
 
 def build(program: p.Program, build_mode: BuildMode, mesh: Mesh) -> Step:
@@ -102,8 +109,9 @@ def build(program: p.Program, build_mode: BuildMode, mesh: Mesh) -> Step:
     vocab, share = (f(types["logits"].shape[0]) for f in (program.instance.length, program.shares.length))
     sharing = of_value(program.shares, types["logits"].shape)
 
-    def on_core(tokens: jax.Array, positions: jax.Array, weights: Arrays, held: Arrays, kept: jax.Array) -> (
-            tuple[jax.Array, jax.Array, dict[str, jax.Array]]):  # fmt: skip
+    def on_core(
+        tokens: jax.Array, positions: jax.Array, weights: Arrays, held: Arrays, kept: jax.Array
+    ) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
         mine, own = ({name: a[0] for name, a in arrays.items()} for arrays in (weights, held))
         next_ids, logits, after = step(program, build_mode, tokens, positions, mine, own, kept)
         return next_ids, logits[None, :, :share], {name: lying(a[None], build_mode) for name, a in after.items()}
@@ -112,8 +120,9 @@ def build(program: p.Program, build_mode: BuildMode, mesh: Mesh) -> Step:
         on_core, mesh=mesh, in_specs=(P(), P(), cut, cut, P()), out_specs=(P(), cut, cut), check_vma=False
     )
 
-    def run(tokens: jax.Array, positions: jax.Array, weights: Arrays, held: Arrays, kept: jax.Array | int = 0) -> (
-            tuple[jax.Array, jax.Array, dict[str, jax.Array]]):  # fmt: skip
+    def run(
+        tokens: jax.Array, positions: jax.Array, weights: Arrays, held: Arrays, kept: jax.Array | int = 0
+    ) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
         next_ids, logits, after = mapped(tokens, positions, weights, held, jnp.asarray(kept, jnp.int32))
         if share == vocab:
             return next_ids, logits[0], after

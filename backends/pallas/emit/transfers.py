@@ -184,8 +184,11 @@ def wait_expert(bank: p.ExpertPool, slot: Scalar, core: Core) -> None:
 
 
 def _expert(bank: p.ExpertPool, expert: Scalar, slot: Scalar, core: Core) -> Any:
-    return pltpu.make_async_copy(core.refs[InputRef(bank.array)].at[core.index, expert], core.refs[bank.name].at[slot],
-                                 core.refs[SemaphoresRef(Way.SLOTS, bank.name)].at[slot])  # fmt: skip
+    return pltpu.make_async_copy(
+        core.refs[InputRef(bank.array)].at[core.index, expert],
+        core.refs[bank.name].at[slot],
+        core.refs[SemaphoresRef(Way.SLOTS, bank.name)].at[slot],
+    )
 
 
 def start_tiles(op: p.StartTiles, core: Core) -> None:
@@ -212,10 +215,13 @@ def wait_tile(ring: p.CacheRing, slot: Scalar, core: Core) -> None:
 def _tiles(ring: p.CacheRing, row: Scalar, tile: Scalar, slot: Scalar, core: Core) -> list[Any]:
     at = pl.ds(pl.multiple_of(jnp.int32(tile) * ring.tile, ring.tile), ring.tile)
     return [
-        pltpu.make_async_copy(core.refs[InputRef(cache)].at[core.index, row, :, at], core.refs[buffer].at[slot],
-                              core.refs[SemaphoresRef(Way.SLOTS, ring.name)].at[slot, i])
+        pltpu.make_async_copy(
+            core.refs[InputRef(cache)].at[core.index, row, :, at],
+            core.refs[buffer].at[slot],
+            core.refs[SemaphoresRef(Way.SLOTS, ring.name)].at[slot, i],
+        )
         for i, (cache, buffer) in enumerate(zip(ring.caches, ring.buffers, strict=True))
-    ]  # fmt: skip
+    ]
 
 
 def unpacked(entry: Scalar) -> tuple[Scalar, Scalar]:

@@ -32,7 +32,7 @@ table: dict[str, Callable[..., Any]] = {
 table |= {
     f.__name__: f
     for f in (argmax, causal_conv, concat, flat, heads, l2_norm, mask, rms_norm, rope, softmax, split, *views.OPS)
-}  # fmt: skip
+}
 
 
 def find(name: str) -> Callable[..., Any]:

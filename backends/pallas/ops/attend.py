@@ -41,8 +41,17 @@ def own(qs: Values, ks: Values, v: jax.Array, scale: jax.Array | float) -> Runni
     return jnp.broadcast_to(score, lane.shape), jnp.where(lane == 0, 1.0, 0.0), _by_head(v.astype(jnp.float32), h)
 
 
-def tile(so_far: Running, qs: Values, k_tiles: Values, v_tile: jax.Array, start: Scalar, position: Scalar,
-         scale: jax.Array | float, last: int | None = None, end: Scalar | None = None) -> Running:  # fmt: skip
+def tile(
+    so_far: Running,
+    qs: Values,
+    k_tiles: Values,
+    v_tile: jax.Array,
+    start: Scalar,
+    position: Scalar,
+    scale: jax.Array | float,
+    last: int | None = None,
+    end: Scalar | None = None,
+) -> Running:
     """Go on by the tile that begins at `start`: `q [h, w]`, `k_tile [kv, T, w]`, `v_tile [kv, T, n]`.
 
     The tiles may be values or references. Only positions below `position`, and above `position - last`, are seen; what

@@ -12,8 +12,19 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 
-def delta_rule(q: jax.Array, k: jax.Array, v: jax.Array, decay: jax.Array, rate: jax.Array, S_ref: jax.Ref,
-               vectors: jax.Ref, out: jax.Ref, gates: jax.Ref, *, consecutive: bool = False) -> jax.Array:  # fmt: skip
+def delta_rule(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    decay: jax.Array,
+    rate: jax.Array,
+    S_ref: jax.Ref,
+    vectors: jax.Ref,
+    out: jax.Ref,
+    gates: jax.Ref,
+    *,
+    consecutive: bool = False,
+) -> jax.Array:
     """`q, k [B, kh, key]`, `v [B, h, val]`, `decay [B, h]` or `[B, h, key]`, `rate [B, h]`, `S_ref [B, h, key, val]`.
 
     All f32; consecutive v heads share a k head. S = exp(decay) S, S += k (rate (v - S^T k))^T, in place; returns

@@ -13,8 +13,9 @@ from jax.experimental.pallas import tpu as pltpu
 _LANES = 128
 
 
-def rope(x: jax.Array, position: jax.Array, *, theta: float, width: float | None = None, pairs: int = 0,
-         scaling: float = 1) -> jax.Array:  # fmt: skip
+def rope(
+    x: jax.Array, position: jax.Array, *, theta: float, width: float | None = None, pairs: int = 0, scaling: float = 1
+) -> jax.Array:
     """`x [B, ..., n]` rotated by int32 `position [B, 1]` over `scaling`, in its first `width` channels (else all).
 
     Channel i turns with i + width / 2 (`pairs` 0) or with its neighbour (`pairs` 1), by theta ** (-2 i / width).
@@ -23,8 +24,9 @@ def rope(x: jax.Array, position: jax.Array, *, theta: float, width: float | None
     return rotated(x, turn, width=width, pairs=pairs)
 
 
-def turns(position: jax.Array, n: int, *, theta: float, width: float | None = None, pairs: int = 0,
-          scaling: float = 1) -> tuple[jax.Array, jax.Array]:  # fmt: skip
+def turns(
+    position: jax.Array, n: int, *, theta: float, width: float | None = None, pairs: int = 0, scaling: float = 1
+) -> tuple[jax.Array, jax.Array]:
     """What every `x [B, ..., n]` at `position [B, 1]` is rotated by: the cosine of each channel and its signed sine.
 
     f32 `[B, m]`, where the `m` first channels of `n` are all that turn and, up to whole registers, some that do not.
@@ -41,8 +43,9 @@ def turns(position: jax.Array, n: int, *, theta: float, width: float | None = No
     return jnp.cos(angle), jnp.where(first, -sin, sin)
 
 
-def rotated(x: jax.Array, turn: tuple[jax.Array, jax.Array], *, width: float | None = None,
-            pairs: int = 0) -> jax.Array:  # fmt: skip
+def rotated(
+    x: jax.Array, turn: tuple[jax.Array, jax.Array], *, width: float | None = None, pairs: int = 0
+) -> jax.Array:
     """`x [B, ..., n]` rotated by what `turns` gives for the same `n`, `width` and `pairs`."""
     m = turn[0].shape[-1]
     cos, sin = (each.reshape(each.shape[0], *(1,) * (x.ndim - 2), m) for each in turn)

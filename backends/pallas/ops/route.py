@@ -16,8 +16,16 @@ _ROWS = 8
 _WORD_BITS = 5
 
 
-def route(score: jax.Array, bias: jax.Array | float, *, top: int, eps: float = 1e-20, scale: float = 1,
-          groups: int = 1, keep: int = 1) -> tuple[jax.Array, jax.Array]:  # fmt: skip
+def route(
+    score: jax.Array,
+    bias: jax.Array | float,
+    *,
+    top: int,
+    eps: float = 1e-20,
+    scale: float = 1,
+    groups: int = 1,
+    keep: int = 1,
+) -> tuple[jax.Array, jax.Array]:
     """`score [B, n]`, `bias [1, n]` or a number, to f32 weights `[B, n]` and int32 `[B, n]`, 1 for the chosen.
 
     Chosen are the `top` largest of score + bias, the lowest index on ties; the weights are their scores over
@@ -95,8 +103,9 @@ def _padded(values: jax.Array, fill: float) -> jax.Array:
     return jnp.concatenate([values, jnp.full((b, more), fill)], axis=1) if more else values
 
 
-def _by_ranks(choice: list[jax.Array], score: list[jax.Array], b: int, top: int, slots: int
-              ) -> tuple[jax.Array, jax.Array, jax.Array]:  # fmt: skip
+def _by_ranks(
+    choice: list[jax.Array], score: list[jax.Array], b: int, top: int, slots: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The least of the chosen, its index and the sum of their scores, `[b, 1]`, of the first `b` rows.
 
     Ranks come from comparing each with each, so that nothing waits for a round before. All that is chosen stands in

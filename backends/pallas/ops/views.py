@@ -100,6 +100,18 @@ def _finite(largest: jax.Array) -> jax.Array:
 
 
 OPS = (
-    over_root_mean, rms_norm_of_share, side_by_side, softmax_of_share, softmax_sums, squares_in_lanes, sum_squares,
-    view_by_head, view_by_row, view_in_lanes, view_keys_values, view_last, view_of_one_head, view_one_head,
-)  # fmt: skip
+    over_root_mean,
+    rms_norm_of_share,
+    side_by_side,
+    softmax_of_share,
+    softmax_sums,
+    squares_in_lanes,
+    sum_squares,
+    view_by_head,
+    view_by_row,
+    view_in_lanes,
+    view_keys_values,
+    view_last,
+    view_of_one_head,
+    view_one_head,
+)

@@ -42,10 +42,18 @@ class PallasDecoder:
     tokens_per_row, rewinds = 1, False
 
     def __init__(
-        self, schedule: Schedule, instance: Instance, operand: Operand, machine: Machine, *,
-        plain: frozenset[str] = frozenset(), rows: int = 1, chunk: int = 128, span: int | None = None,
+        self,
+        schedule: Schedule,
+        instance: Instance,
+        operand: Operand,
+        machine: Machine,
+        *,
+        plain: frozenset[str] = frozenset(),
+        rows: int = 1,
+        chunk: int = 128,
+        span: int | None = None,
         step: Step | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.program = lower(schedule, instance, rows, plain)
         self.instance, self.rows, self.context = instance, rows, schedule.context
         self._sequences = Sequences(rows, self.context, chunk, span)
@@ -56,15 +64,19 @@ class PallasDecoder:
         self._decode: Any = jitted(self.program, machine.build_mode, self._mesh) if step is None else step
         built = build(self.program, machine.build_mode, self._mesh)
         self._several = jax.jit(
-            partial(several, built, self.context), static_argnums=0, donate_argnums=6,
+            partial(several, built, self.context),
+            static_argnums=0,
+            donate_argnums=6,
             out_shardings=(whole, self._as_read),
-        )  # fmt: skip
+        )
         self._layout = layout.rows(self.program, self.chunk)
         self._row_store = RowStore(self._layout.room, self.context)
         self._prefill = jax.jit(
-            partial(prefill, self.program, self._layout), static_argnums=0, donate_argnums=2,
+            partial(prefill, self.program, self._layout),
+            static_argnums=0,
+            donate_argnums=2,
             out_shardings=(self._as_read, whole),
-        )  # fmt: skip
+        )
         self._read = jax.jit(self._layout.read, out_shardings=whole)
         self._write = jax.jit(self._layout.write, donate_argnums=0, out_shardings=self._as_read)
         self._held = empty(self.program, self._mesh)

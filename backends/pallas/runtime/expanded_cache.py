@@ -32,14 +32,21 @@ def _of_row(ring: p.CacheRing, cache: p.Expanded, weights: PackedWeights, held: 
     keys, values = (held[name.label] for name in ring.caches)
     cores, layers, _, heads, positions, _ = keys.shape
     # [cores, layers, positions, width], whole lanes of which the latents may fill less
-    latent, common = (lax.dynamic_slice_in_dim(held[name.label], row, 1, axis=2)[:, :, 0, 0, :positions]
-                      for name in (cache.latent, cache.common))  # fmt: skip
+    latent, common = (
+        lax.dynamic_slice_in_dim(held[name.label], row, 1, axis=2)[:, :, 0, 0, :positions]
+        for name in (cache.latent, cache.common)
+    )
 
     def layer(i: Index, kept: _Two) -> _Two:
         by_head = weights.shares(cache.weight, i).reshape(cores, heads, -1, rank)
         mine, shared = (lax.dynamic_index_in_dim(a, i, axis=1, keepdims=False) for a in (latent, common))
-        both = jnp.einsum("cpr,chnr->chpn", mine[..., :rank], by_head, precision=lax.Precision.HIGHEST,
-                          preferred_element_type=jnp.float32)  # fmt: skip
+        both = jnp.einsum(
+            "cpr,chnr->chpn",
+            mine[..., :rank],
+            by_head,
+            precision=lax.Precision.HIGHEST,
+            preferred_element_type=jnp.float32,
+        )
         own, value = both[..., : -cache.value], both[..., -cache.value :]
         width = cache.key - own.shape[-1]
         every = jnp.broadcast_to(shared[:, None, :, :width], (*own.shape[:-1], width))

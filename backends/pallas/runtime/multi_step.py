@@ -11,9 +11,17 @@ from ..emit.shard_map import Step
 type _Carry = tuple[jax.Array, jax.Array, jax.Array, jax.Array, dict[str, jax.Array]]
 
 
-def several(step: Step, context: int, room: int, tokens: jax.Array, positions: jax.Array, count: jax.Array,
-            ends: jax.Array, weights: dict[str, jax.Array], held: dict[str, jax.Array]) -> (
-                tuple[jax.Array, dict[str, jax.Array]]):  # fmt: skip
+def several(
+    step: Step,
+    context: int,
+    room: int,
+    tokens: jax.Array,
+    positions: jax.Array,
+    count: jax.Array,
+    ends: jax.Array,
+    weights: dict[str, jax.Array],
+    held: dict[str, jax.Array],
+) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Up to `count` steps, at most `room`: ids int32 `[room, rows]`, -1 where a row was not live, and what is held.
 
     `tokens`, `positions` as `step` takes them. A row stops being live after an id that is among `ends` int32 `[n]`,

@@ -78,8 +78,9 @@ class PackedWeights(Weights):
         # Each head's keys, whose piece is transposed, and then its values.
         absorb, expand = (next(product for product in products if product.piece == x) for x in ("absorb", "expand"))
         heads, (values,) = sum(run.count * run.blocks for run in expand.tiling.runs), expand.widths
-        keys, rest = (self._unpacked(x, slot).reshape(-1, heads, x.tiling.outputs, x.tiling.inputs)
-                      for x in (absorb, expand))  # fmt: skip
+        keys, rest = (
+            self._unpacked(x, slot).reshape(-1, heads, x.tiling.outputs, x.tiling.inputs) for x in (absorb, expand)
+        )
         keys = keys[:, :, :inputs, : outputs // heads - values].swapaxes(2, 3)
         return jnp.concatenate([keys, rest[:, :, :values, :inputs]], axis=2).reshape(-1, outputs, inputs)
 

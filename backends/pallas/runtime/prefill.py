@@ -11,8 +11,17 @@ from .packed_weights import packed_weights
 from .row_state import Rows
 
 
-def prefill(program: p.Program, layout: Rows, last_only: bool, arrays: Arrays, held: Arrays, tokens: jax.Array,
-            start: jax.Array, lengths: jax.Array, row: jax.Array) -> tuple[Arrays, jax.Array]:  # fmt: skip
+def prefill(
+    program: p.Program,
+    layout: Rows,
+    last_only: bool,
+    arrays: Arrays,
+    held: Arrays,
+    tokens: jax.Array,
+    start: jax.Array,
+    lengths: jax.Array,
+    row: jax.Array,
+) -> tuple[Arrays, jax.Array]:
     """What is held after `tokens` int32 `[1, span]` in `row`, and logits f32 `[span, vocab]`, or the last one's alone.
 
     `start` int32 `[1]` is the first one's position, `lengths` int32 `[1]` how many are real; `row` is a number.

@@ -43,14 +43,35 @@ table: dict[str, Callable[..., Any]] = {
 }
 table |= {
     f.__name__: f
-    for f in (argmax, attend, attend_block, attend_latent, causal_conv, concat, delta_rule, flat, heads, index, l2_norm,
-              mask, matmul, mix, rms_norm, rope, route, softmax, split)
-}  # fmt: skip
+    for f in (
+        argmax,
+        attend,
+        attend_block,
+        attend_latent,
+        causal_conv,
+        concat,
+        delta_rule,
+        flat,
+        heads,
+        index,
+        l2_norm,
+        mask,
+        matmul,
+        mix,
+        rms_norm,
+        rope,
+        route,
+        softmax,
+        split,
+    )
+}
 
 # Where positions stand in a cache's entry, by op and parameter.
 position_axes: dict[str, Mapping[str, int]] = {
-    "attend": _ATTEND, "attend_latent": _ATTEND_LATENT, "attend_block": _ATTEND_BLOCK,
-}  # fmt: skip
+    "attend": _ATTEND,
+    "attend_latent": _ATTEND_LATENT,
+    "attend_block": _ATTEND_BLOCK,
+}
 
 
 @cache

@@ -18,8 +18,9 @@ _TOGETHER = 8
 _PASSES = 32
 
 
-def attend(q: jax.Array, keys: Cache, values: Cache, *, scale: float, position: jax.Array,
-           lengths: jax.Array) -> jax.Array:  # fmt: skip
+def attend(
+    q: jax.Array, keys: Cache, values: Cache, *, scale: float, position: jax.Array, lengths: jax.Array
+) -> jax.Array:
     """`q [B, T, h, w]`, keys with entries `[kv, w]` and values `[kv, v]`, `position [B, T]`, `lengths [B]`.
 
     Returns f32 `[B, T, h, v]`. Each token sees the positions up to its own that the caches keep; all `lengths` tokens
@@ -55,8 +56,9 @@ def by_token(values: jax.Array, t: int) -> jax.Array:
     return values.reshape(b, kv, -1, t, v).transpose(0, 3, 1, 2, 4).reshape(b, t, -1, v)
 
 
-def see_tile(so_far: Running, queries: jax.Array, keys: Cache, values: Cache, row: Index, i: Index,
-             seen: jax.Array, *, few: bool) -> Running:  # fmt: skip
+def see_tile(
+    so_far: Running, queries: jax.Array, keys: Cache, values: Cache, row: Index, i: Index, seen: jax.Array, *, few: bool
+) -> Running:
     """Go on by tile `i` of a row's cache: `queries [kv, m, w]`, `seen` broadcasts to `[m, TILE]`.
 
     A pass of `few` tokens does without matrix products, which would interrupt its loop over the layers.
@@ -85,7 +87,9 @@ def _scores(queries: jax.Array, keys: jax.Array) -> jax.Array:
     if kv * len(groups) > _PASSES:
         every = [sums([keys * group[:, j, None] for j in range(group.shape[1])]) for group in groups]
         return jnp.stack([score for group in every for score in group], axis=1)
-    return jnp.stack([
-        jnp.stack([score for group in groups for score in sums([keys[head] * q for q in group[head]])])
-        for head in range(kv)
-    ])  # fmt: skip
+    return jnp.stack(
+        [
+            jnp.stack([score for group in groups for score in sums([keys[head] * q for q in group[head]])])
+            for head in range(kv)
+        ]
+    )

@@ -13,8 +13,18 @@ from .matmul import few
 POSITION_AXES = {"keys": 1, "values": 1}
 
 
-def attend_block(q: jax.Array, k: jax.Array, v: jax.Array, keys: Cache, values: Cache, *, scale: float, causal: bool,
-                 position: jax.Array, lengths: jax.Array) -> jax.Array:  # fmt: skip
+def attend_block(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    keys: Cache,
+    values: Cache,
+    *,
+    scale: float,
+    causal: bool,
+    position: jax.Array,
+    lengths: jax.Array,
+) -> jax.Array:
     """`q [B, T, h, w]`, the block's own `k [B, T, kv, w]` and `v [B, T, kv, n]`, caches with such entries,
     `position [B, T]`, `lengths [B]`. Returns f32 `[B, T, h, n]`.
 

@@ -11,8 +11,16 @@ from .attention import Running, by_row, nothing, over, result, see
 POSITION_AXES = {"latent": 0, "common": 0}
 
 
-def attend_latent(q: jax.Array, latent: Cache, common: Cache, kv_b: jax.Array, *, scale: float, position: jax.Array,
-                  lengths: jax.Array) -> jax.Array:  # fmt: skip
+def attend_latent(
+    q: jax.Array,
+    latent: Cache,
+    common: Cache,
+    kv_b: jax.Array,
+    *,
+    scale: float,
+    position: jax.Array,
+    lengths: jax.Array,
+) -> jax.Array:
     """`q [B, T, h, nope + c]`, latents with entries `[r]`, common keys `[c]`, `kv_b [h * (nope + v), r]`,
     `position [B, T]`, `lengths [B]`. Returns f32 `[B, T, h, v]`.
 

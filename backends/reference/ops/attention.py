@@ -19,8 +19,9 @@ def nothing(lead: tuple[int, ...], width: int) -> Running:
     return jnp.full(lead, -1e30), jnp.zeros(lead), jnp.zeros((*lead, width))
 
 
-def see(so_far: Running, scores: jax.Array, seen: jax.Array, blend: Callable[[jax.Array, jax.Array], jax.Array]) -> (
-        Running):  # fmt: skip
+def see(
+    so_far: Running, scores: jax.Array, seen: jax.Array, blend: Callable[[jax.Array, jax.Array], jax.Array]
+) -> Running:
     """Go on by a tile: `scores [*lead, n]`, `seen` broadcasts to them.
 
     `blend(weights, value)` adds the tile's values by their weights `[*lead, n]` to `value`.

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jax import lax
 
 
-def delta_rule(q: jax.Array, k: jax.Array, v: jax.Array, decay: jax.Array, rate: jax.Array, S: jax.Array, *,
-               lengths: jax.Array) -> tuple[jax.Array, jax.Array]:  # fmt: skip
+def delta_rule(
+    q: jax.Array, k: jax.Array, v: jax.Array, decay: jax.Array, rate: jax.Array, S: jax.Array, *, lengths: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """`q, k [B, T, kh, key]`, `v [B, T, h, val]`, `decay [B, T, h]` or `[B, T, h, key]`, `rate [B, T, h]`,
     `S [B, h, key, val]`, `lengths [B]`; consecutive v heads share a k head.
 

@@ -15,8 +15,13 @@ from .route import Routes
 FEW = 8
 
 
-def experts(one: Callable[[Index, Index], jax.Array], every: Callable[[Index], jax.Array], routes: Routes, count: int,
-            width: int) -> jax.Array:  # fmt: skip
+def experts(
+    one: Callable[[Index, Index], jax.Array],
+    every: Callable[[Index], jax.Array],
+    routes: Routes,
+    count: int,
+    width: int,
+) -> jax.Array:
     """The sum over routes `[B, T, top]` of weight times body, f32 `[B, T, width]`, by ascending expert.
 
     `one(e, n)` is the body of expert `e` for token `n` of B * T, `[width]`; `every(e)` for all, `[B, T, width]`.
@@ -35,8 +40,6 @@ def experts(one: Callable[[Index, Index], jax.Array], every: Callable[[Index], j
         routed = routes.ids == e
         weight = jnp.sum(jnp.where(routed, routes.weights, 0), axis=-1, keepdims=True)
         mine = jnp.any(routed, axis=-1, keepdims=True)
-        return lax.cond(
-            jnp.any(routed), lambda: total + jnp.where(mine, weight * every(e), 0), lambda: total
-        )  # fmt: skip
+        return lax.cond(jnp.any(routed), lambda: total + jnp.where(mine, weight * every(e), 0), lambda: total)
 
     return lax.fori_loop(0, count, expert, jnp.zeros((b, t, width)))

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 
-def rope(x: jax.Array, position: jax.Array, *, theta: float, width: float | None = None, pairs: int = 0,
-         scaling: float = 1) -> jax.Array:  # fmt: skip
+def rope(
+    x: jax.Array, position: jax.Array, *, theta: float, width: float | None = None, pairs: int = 0, scaling: float = 1
+) -> jax.Array:
     """`x [B, T, ..., n]` rotated by `position [B, T]` over `scaling`, in its first `width` channels (all by default).
 
     Channel i turns with i + width / 2 (`pairs` 0) or with its neighbour (`pairs` 1), by theta ** (-2 i / width).

@@ -19,8 +19,16 @@ class Routes:
 jax.tree_util.register_pytree_node(Routes, lambda r: ((r.ids, r.weights), None), lambda _, r: Routes(*r))
 
 
-def route(score: jax.Array, bias: jax.Array | float, *, top: int, eps: float = 1e-20, scale: float = 1,
-          groups: int = 1, keep: int = 1) -> Routes:  # fmt: skip
+def route(
+    score: jax.Array,
+    bias: jax.Array | float,
+    *,
+    top: int,
+    eps: float = 1e-20,
+    scale: float = 1,
+    groups: int = 1,
+    keep: int = 1,
+) -> Routes:
     """`score [..., n]`, `bias [n]` or a number.
 
     Chosen are the `top` largest of score + bias, the lowest index on ties; the weights are their scores over

@@ -42,8 +42,12 @@ def check_capacity(shares: Shares, bills: Sequence[Bill], sink: Sink, settled: C
     schedule, core = shares.schedule, f"a {shares.schedule.target.name} core has"
     most = max(bills, key=lambda each: each.held)
     if most.held > most.hbm_limit:
-        sink.report("E302", f"`{schedule.name}` needs {gib(most.held)} of HBM a core at {most.of}; {core} "
-                    f"{gib(most.hbm_limit)}", schedule.span, notes=(_words(most.hbm),))  # fmt: skip
+        sink.report(
+            "E302",
+            f"`{schedule.name}` needs {gib(most.held)} of HBM a core at {most.of}; {core} {gib(most.hbm_limit)}",
+            schedule.span,
+            notes=(_words(most.hbm),),
+        )
     over = [each for each in bills if each.total > each.limit and not (each.in_band and each.of in settled)]
     most = max(over or bills, key=lambda each: each.total if over else each.scalars)
     if over:
@@ -68,8 +72,14 @@ def _too_much(shares: Shares, found: Bill, over: list[Pass], against: str) -> Di
         message = f"`{name}` fits only if compiled: it needs up to {mib(found.total)} {against}"
         return Diagnostic("W301", message, first, tuple(others), (_words(found.lines),), helps)
     about = "about " if found.estimated else ""
-    return Diagnostic("E301", f"`{name}` needs {about}{mib(found.total)} {against}", first, tuple(others),
-                      (_words(found.lines),), helps)  # fmt: skip
+    return Diagnostic(
+        "E301",
+        f"`{name}` needs {about}{mib(found.total)} {against}",
+        first,
+        tuple(others),
+        (_words(found.lines),),
+        helps,
+    )
 
 
 def _each_place_once(lines: list[Line]) -> list[Line]:

@@ -50,8 +50,11 @@ def idle_lines(program: p.Program) -> list[Diagnostic]:
     """
     idle = [line for line in _lines(program.schedule) if not _shows(line, program) and _same(program, line.without)]
     whole = {line.part_of for line in idle if line.part_of is not None} & {line.span for line in idle}
-    return [Diagnostic("E207", f"the Program is the same without `{line.text}`", Label(line.span), notes=(line.note,))
-            for line in idle if line.part_of not in whole]  # fmt: skip
+    return [
+        Diagnostic("E207", f"the Program is the same without `{line.text}`", Label(line.span), notes=(line.note,))
+        for line in idle
+        if line.part_of not in whole
+    ]
 
 
 @frozen
@@ -73,26 +76,44 @@ def _lines(schedule: Schedule) -> Iterator[_Line]:
             without = evolve(schedule, streams=(*schedule.streams[:i], fewer, *schedule.streams[i + 1 :]))
             names = ", ".join(w.removeprefix(f"{place}.") for group in groups for w in group.weights)
             if groups:
-                yield _Line(f"{place} : {names}", groups[0].span.until(groups[-1].span), without,
-                            f"no layer multiplies what `{place}` lists", made=(stream.name, place))  # fmt: skip
+                yield _Line(
+                    f"{place} : {names}",
+                    groups[0].span.until(groups[-1].span),
+                    without,
+                    f"no layer multiplies what `{place}` lists",
+                    made=(stream.name, place),
+                )
     for prefetch in schedule.prefetches:
         others = tuple(each for each in schedule.prefetches if each is not prefetch)
         what = prefetch.what if prefetch.kind in ("weight", "vectors") else f"{prefetch.what}.{prefetch.kind}"
-        yield _Line(f"prefetch {what}", prefetch.span, evolve(schedule, prefetches=others),
-                    "it sets out there without being told", made=prefetch)  # fmt: skip
+        yield _Line(
+            f"prefetch {what}",
+            prefetch.span,
+            evolve(schedule, prefetches=others),
+            "it sets out there without being told",
+            made=prefetch,
+        )
         for point in prefetch.points if len(prefetch.points) > 1 else ():
             fewer_points = tuple(each for each in prefetch.points if each is not point)
             changed = evolve(prefetch, points=fewer_points)
             kept = tuple(changed if each is prefetch else each for each in schedule.prefetches)
-            yield _Line(point.what if point.relation == "at" else f"{point.relation} {point.what}", point.span,
-                        evolve(schedule, prefetches=kept),
-                        "of several points, the last that comes before every use counts",
-                        made=(prefetch, point), part_of=prefetch.span)  # fmt: skip
+            yield _Line(
+                point.what if point.relation == "at" else f"{point.relation} {point.what}",
+                point.span,
+                evolve(schedule, prefetches=kept),
+                "of several points, the last that comes before every use counts",
+                made=(prefetch, point),
+                part_of=prefetch.span,
+            )
     for reduce in schedule.reduces:
         rest = tuple(each for each in schedule.reduces if each is not reduce)
-        yield _Line(f"reduce {reduce.value}", reduce.span, evolve(schedule, reduces=rest),
-                    "sums are completed `by = direct` and travel as `wire = f32` where nothing is said",
-                    made=reduce)  # fmt: skip
+        yield _Line(
+            f"reduce {reduce.value}",
+            reduce.span,
+            evolve(schedule, reduces=rest),
+            "sums are completed `by = direct` and travel as `wire = f32` where nothing is said",
+            made=reduce,
+        )
 
 
 def _shows(line: _Line, program: p.Program) -> bool:
@@ -116,8 +137,10 @@ def _shows(line: _Line, program: p.Program) -> bool:
             return any((ring.tile, ring.slots) != _unsaid(program.schedule, ring) for ring in rings)
         case Prefetch(kind="vectors" | "state" as kind, what=what):
             kinds = {array.name: array.kind for array in program.arrays.values()}
-            return any(copy.slots > 1 and kinds.get(copy.name) == kind and what in ("vectors", copy.part)
-                       for copy in program.copies.values())  # fmt: skip
+            return any(
+                copy.slots > 1 and kinds.get(copy.name) == kind and what in ("vectors", copy.part)
+                for copy in program.copies.values()
+            )
     return False
 
 
@@ -128,8 +151,10 @@ def _loads(prefetch: Prefetch, point: Point, program: p.Program) -> bool:
     if parts.count(here) > 1 or {"part", "layer"} & set(parts):
         return False
     loads = (at.op for at in walk(program) if at.place == here and isinstance(at.op, p.CopyStart))
-    return any(program.arrays[op.copy].kind == prefetch.kind
-               and prefetch.what in ("vectors", program.copies[op.copy].part) for op in loads)  # fmt: skip
+    return any(
+        program.arrays[op.copy].kind == prefetch.kind and prefetch.what in ("vectors", program.copies[op.copy].part)
+        for op in loads
+    )
 
 
 def _unsaid(schedule: Schedule, ring: p.CacheRing) -> tuple[int, int]:
@@ -148,6 +173,15 @@ def _same(program: p.Program, schedule: Schedule) -> bool:
 
 def _content(program: p.Program) -> tuple[object, ...]:
     """All but the schedule that it was made from; the order of entries counts, as that of a tape does."""
-    held = (program.buffers, program.views, program.rings, program.products, program.copies, program.caches,
-            program.exchanges, program.arrays, program.outputs)  # fmt: skip
+    held = (
+        program.buffers,
+        program.views,
+        program.rings,
+        program.products,
+        program.copies,
+        program.caches,
+        program.exchanges,
+        program.arrays,
+        program.outputs,
+    )
     return (*(list(each.items()) for each in held), [phase.body for phase in program.phases])

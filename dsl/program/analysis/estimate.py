@@ -25,8 +25,12 @@ def estimate(shares: Shares, counts: Traffic) -> Bill:
             lines.append(Line(name, size, why, "", span))
 
     for stream in schedule.streams:
-        add(f"stream {stream.name}", stream.slots * stream.slot, f"{stream.slots} slots x {mib(stream.slot)}",
-            stream.slots_span)  # fmt: skip
+        add(
+            f"stream {stream.name}",
+            stream.slots * stream.slot,
+            f"{stream.slots} slots x {mib(stream.slot)}",
+            stream.slots_span,
+        )
     for fetch in schedule.fetches:
         one = _expert_bytes(shares, facts, fetch.part)
         add(f"fetch {fetch.part}.experts", fetch.slots * one, f"{fetch.slots} slots x {mib(one)}", fetch.span)
@@ -55,9 +59,19 @@ def estimate(shares: Shares, counts: Traffic) -> Bill:
     lines.sort(key=lambda line: -line.bytes)
     target = schedule.target
     has = target.memory
-    return Bill(tokens, tuple(lines), (), (), (), counts.held, int(has.vmem.value), int(has.smem.value),
-                int(has.hbm.value), estimated=True,
-                consecutive=counts.of.consecutive)  # fmt: skip
+    return Bill(
+        tokens,
+        tuple(lines),
+        (),
+        (),
+        (),
+        counts.held,
+        int(has.vmem.value),
+        int(has.smem.value),
+        int(has.hbm.value),
+        estimated=True,
+        consecutive=counts.of.consecutive,
+    )
 
 
 def _expert_bytes(shares: Shares, facts: Facts, part: str) -> int:
@@ -82,8 +96,11 @@ def _vectors(shares: Shares) -> int:
     for w in shares.schedule.model.weights.values():
         if len(w.shape) == 1 and w.part is not None:
             sizes[w.part] = sizes.get(w.part, 0) + padded_bytes((1, *shares.weight_shape(w)), "f32")
-    per_layer = [sum(sizes.get(p, 0) for p in parts) for step in shares.instance.model.steps
-                 for parts in shares.instance.layer_parts(step).values()]  # fmt: skip
+    per_layer = [
+        sum(sizes.get(p, 0) for p in parts)
+        for step in shares.instance.model.steps
+        for parts in shares.instance.layer_parts(step).values()
+    ]
     return max(per_layer, default=0)
 
 
@@ -97,8 +114,9 @@ def _values(shares: Shares, facts: Facts, tokens: int) -> int:
     for body in facts.bodies.values():
         types = [t for st in body if isinstance(st, m.Assign) for t in st.types if t.dtype != "routes"]
         largest = max(largest, sum(charged(shares.shape(t.shape)) for t in types))
-    buffers = sum(charged(shares.shape(s.type.shape)) for s in shares.schedule.model.states.values()
-                  if s.kind == "buffer")  # fmt: skip
+    buffers = sum(
+        charged(shares.shape(s.type.shape)) for s in shares.schedule.model.states.values() if s.kind == "buffer"
+    )
     return largest + buffers
 
 

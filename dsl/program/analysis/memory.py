@@ -100,9 +100,18 @@ def bill(program: p.Program) -> Bill:
     has = program.schedule.target.memory
     spilled = Line(TEMPORARIES, temporaries(program), "registers that do not hold all values: an upper estimate")
     vmem = [*_buffers(program), *_rings(program), *_exchanges(program), _columns(program), spilled]
-    return Bill(program.rows, _sorted(vmem), _sorted(_passing(program)), _sorted(_smem(program)),
-                tuple(_semaphores(program)), _sorted(_hbm(program)), int(has.vmem.value), int(has.smem.value),
-                int(has.hbm.value), consecutive=program.consecutive)  # fmt: skip
+    return Bill(
+        program.rows,
+        _sorted(vmem),
+        _sorted(_passing(program)),
+        _sorted(_smem(program)),
+        tuple(_semaphores(program)),
+        _sorted(_hbm(program)),
+        int(has.vmem.value),
+        int(has.smem.value),
+        int(has.hbm.value),
+        consecutive=program.consecutive,
+    )
 
 
 def _sorted(lines: list[Line]) -> tuple[Line, ...]:
@@ -132,8 +141,7 @@ def _rings(program: p.Program) -> list[Line]:
     found = []
     for ring in program.rings.values():
         name, size = f"stream {ring.name}" if ring.ahead else f"ring {ring.name}", ring_bytes(ring)
-        found.append(Line(name, size, f"{ring.slots} slots x {mib(size // ring.slots)}", "", ring.span,
-                          (ring.name,)))  # fmt: skip
+        found.append(Line(name, size, f"{ring.slots} slots x {mib(size // ring.slots)}", "", ring.span, (ring.name,)))
     return found
 
 
@@ -180,8 +188,10 @@ def _smem(program: p.Program) -> list[Line]:
     sizes = [(2, 1) if loop is None else (loop.stop - loop.start + 2, len(loop.choices)) for loop in loops]
     tables = sum(_up(count, 8) * _list(2 * places) for count, places in sizes)
     shapes, count = ", ".join(f"[{count}, {2 * places}]" for count, places in sizes), max(count for count, _ in sizes)
-    found = [Line("tokens, positions", 2 * _list(_tokens(program)), f"2 x [{_tokens(program)}]"),
-             Line("table of layers", tables, shapes)]  # fmt: skip
+    found = [
+        Line("tokens, positions", 2 * _list(_tokens(program)), f"2 x [{_tokens(program)}]"),
+        Line("table of layers", tables, shapes),
+    ]
     for name, some in (("numbers by layer", program.whole_scalars), ("fractions by layer", program.real_scalars)):
         if some:
             found.append(Line(name, _up(count, 8) * _list(len(some)), f"[{count}, {len(some)}]"))

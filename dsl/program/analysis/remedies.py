@@ -139,8 +139,9 @@ def _together(
     schedule: Schedule, slots: dict[str, int], found: Bill, fits: Callable[[Schedule], int | None]
 ) -> tuple[str, ...]:
     """The shortest tiles, and then the deepest rings that fit with them."""
-    short = tuple(evolve(x, tile=min(x.tile or STEP, STEP), slots=1) if x.kind == "cache" else x
-                  for x in schedule.prefetches)  # fmt: skip
+    short = tuple(
+        evolve(x, tile=min(x.tile or STEP, STEP), slots=1) if x.kind == "cache" else x for x in schedule.prefetches
+    )
     least = evolve(schedule, prefetches=short)
     if fits(least) is not None:
         return ("wire = bf16, tiles of 128 tokens and one slot of each together fit",)

@@ -80,8 +80,10 @@ def _cut_groups(shares: Shares) -> list[str]:
         axes = (-2, -1) if codec.name == "fp8" and len(whole) > 1 else (-1,)
         for axis in axes:
             if codec.group and mine[axis] < whole[axis] and mine[axis] % codec.group:
-                words.append(f"{weight.name} = {codec}: shares of {mine[axis]} of {whole[axis]} end inside a group; "
-                             "each core keeps the group's scale")  # fmt: skip
+                words.append(
+                    f"{weight.name} = {codec}: shares of {mine[axis]} of {whole[axis]} end inside a group; "
+                    "each core keeps the group's scale"
+                )
     return words
 
 
@@ -104,7 +106,7 @@ def as_text(found: ScheduleReport) -> str:
     counts, charged = found.passes[0]
     rows = counts.of.tokens
     where = f" (at its peak, in {charged.peak})" if charged.peak else ""
-    parts = {"HBM": charged.hbm, "read": counts.read, f"VMEM{where}": charged.lines, "SMEM": charged.smem}  # fmt: skip
+    parts = {"HBM": charged.hbm, "read": counts.read, f"VMEM{where}": charged.lines, "SMEM": charged.smem}
     for title, shown in parts.items():
         if shown:
             lines.append(f"  {title} at {rows} row{'s' * (rows > 1)}: {', '.join(_largest(shown))}")
@@ -140,9 +142,12 @@ def as_json(found: ScheduleReport) -> dict[str, Any]:
         "context": schedule.context,
         "padding": list(found.padding),
         "rows": [{"rows": counts.of.tokens} | _counted(found, counts, charged) for counts, charged in found.rows],
-        "spans": [{"span": counts.of.tokens} | _counted(found, counts, charged)
-                  for counts, charged in found.passes if counts.of.consecutive],
-    }  # fmt: skip
+        "spans": [
+            {"span": counts.of.tokens} | _counted(found, counts, charged)
+            for counts, charged in found.passes
+            if counts.of.consecutive
+        ],
+    }
 
 
 def _counted(found: ScheduleReport, counts: Traffic, charged: Bill) -> dict[str, Any]:

@@ -90,8 +90,9 @@ def _weight_runs(shares: Shares, facts: Facts) -> dict[str, int]:
             names: set[str] = set()
             for statement in facts.bodies[place]:
                 looked_up = {id(n.args[0]) for n in walk(statement.value) if isinstance(n, m.Call) and n.op == "index"}
-                names |= {n.name for n in walk(statement.value)
-                          if isinstance(n, m.WeightRef) and id(n) not in looked_up}  # fmt: skip
+                names |= {
+                    n.name for n in walk(statement.value) if isinstance(n, m.WeightRef) and id(n) not in looked_up
+                }
             for name in names - chosen:
                 runs[name] = runs.get(name, 0) + count
     return runs
@@ -122,8 +123,10 @@ def _read_states(shares: Shares, rows: int) -> tuple[Line, Line]:
             states += shares.state_bytes(state) * len(layers) * rows
         elif state.kind == "cache":
             caches += sum(shares.positions(state, layer) for layer in layers) * shares.state_bytes(state) * rows
-    return (Line("states", states, f"{rows} rows"),
-            Line("caches", caches, f"{rows} rows at position {shares.schedule.context}"))  # fmt: skip
+    return (
+        Line("states", states, f"{rows} rows"),
+        Line("caches", caches, f"{rows} rows at position {shares.schedule.context}"),
+    )
 
 
 def _flops(shares: Shares, facts: Facts) -> float:
@@ -167,6 +170,10 @@ def _cost(call: m.Call, shares: Shares, layers: tuple[int, ...]) -> float:
         # Where positions are sharded, a core attends with the heads of all that have others.
         heads *= shares.schedule.ways(shares.schedule.over_positions)
         states = [shares.schedule.model.states[a.name] for a in call.args if isinstance(a, m.StateRef)]
-        total += sum(shares.positions(states[0], layer) for layer in layers) * heads * (
-            width + shares.length(call.type.shape[-1])) * 2  # fmt: skip
+        total += (
+            sum(shares.positions(states[0], layer) for layer in layers)
+            * heads
+            * (width + shares.length(call.type.shape[-1]))
+            * 2
+        )
     return float(total)

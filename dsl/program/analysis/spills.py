@@ -66,8 +66,13 @@ class _Region:
 
     def beside(self, other: _Region) -> _Region:
         """What both take in one region, one after the other."""
-        return _Region(max(self.product, other.product), max(self.value, other.value), max(self.route, other.route),
-                       max(self.state, other.state), max(self.inside, other.inside, key=sum))  # fmt: skip
+        return _Region(
+            max(self.product, other.product),
+            max(self.value, other.value),
+            max(self.route, other.route),
+            max(self.state, other.state),
+            max(self.inside, other.inside, key=sum),
+        )
 
 
 def _region(ops: tuple[Placed, ...], program: p.Program, spills: Spills) -> _Region:

@@ -80,8 +80,11 @@ def chosen_once(program: p.Program, bank: p.ExpertPool) -> float:
 def reads(program: p.Program) -> tuple[Moved, ...]:
     """What comes in: caches whole, as at a full context; padding has lines of its own."""
     made, arrays, banks = tapes(program).values(), program.arrays, program.banks.values()
-    looked_up = ((arrays[at.op.table], at.trips * program.rows_at(at.place))
-                 for at in walk(program) if isinstance(at.op, p.Lookup))  # fmt: skip
+    looked_up = (
+        (arrays[at.op.table], at.trips * program.rows_at(at.place))
+        for at in walk(program)
+        if isinstance(at.op, p.Lookup)
+    )
     caches = kept(arrays, "cache")
     unused = sum(_unused(program, array) for array in arrays.values() if array.kind == "cache")
     found = (

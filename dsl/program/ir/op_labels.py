@@ -79,8 +79,10 @@ def _copy(op: Any, place: str, program: p.Program) -> Span | None:
 def copy_span(copy: p.Copy, program: p.Program) -> Span | None:
     """The line that prefetches it, or what declares it."""
     kind = program.arrays[copy.name].kind if copy.name in program.arrays else "entry"
-    said = next((x.span for x in program.schedule.prefetches
-                 if x.kind == kind and (kind == "vectors" or x.what == copy.part)), None)  # fmt: skip
+    said = next(
+        (x.span for x in program.schedule.prefetches if x.kind == kind and (kind == "vectors" or x.what == copy.part)),
+        None,
+    )
     declared = program.buffers[copy.buffer].span
     parts, place = program.instance.model.parts, copy.part or STEP
     return said or declared or (parts[place].span if place in parts else program.phase_of(place).step.span)

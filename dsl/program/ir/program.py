@@ -24,8 +24,9 @@ from .resources import Array, Buffer, CacheRing, Collective, Copy, ExpertPool, P
 def several_steps(program: Program) -> Diagnostic:
     """E901: that no kernel does several steps in one call."""
     names = " and ".join(f"`{phase.name}`" for phase in program.phases)
-    return Diagnostic("E901", f"kernels cannot do this yet: the steps {names} in one call",
-                      Label(program.instance.model.span))  # fmt: skip
+    return Diagnostic(
+        "E901", f"kernels cannot do this yet: the steps {names} in one call", Label(program.instance.model.span)
+    )
 
 
 def weight_key(place: str, weight: m.Weight) -> SmallWeightRef:

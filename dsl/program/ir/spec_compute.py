@@ -43,8 +43,9 @@ def compute(op: p.Compute, place: str, program: p.Program) -> Iterator[Access]:
 def _elements(index: m.Static, guard: m.Static | None, place: str, program: p.Program) -> range:
     """The elements of a buffer that a part writes in its layers."""
     instance, layers = program.instance, program.layers_of(place)
-    found = [instance.number(index, layer) for layer in layers or (None,)
-             if guard is None or instance.value(guard, layer)]  # fmt: skip
+    found = [
+        instance.number(index, layer) for layer in layers or (None,) if guard is None or instance.value(guard, layer)
+    ]
     if not found:
         return range(0)
     if min(found) < 0 or any(each % 1 for each in found):
@@ -250,6 +251,9 @@ def _states(call: m.Call, program: p.Program) -> list[tuple[p.StateRef, bool]]:
     op = registry.find(call.op)
     parameters = op.parameters if op is not None else ()
     updated = op.updates if op is not None else ()
-    named = [(p.StateRef(arg.name), parameter in updated)
-             for parameter, arg in zip(parameters, call.args, strict=False) if isinstance(arg, m.StateRef)]  # fmt: skip
+    named = [
+        (p.StateRef(arg.name), parameter in updated)
+        for parameter, arg in zip(parameters, call.args, strict=False)
+        if isinstance(arg, m.StateRef)
+    ]
     return [(name, changed) for name, changed in named if name in program.buffers]

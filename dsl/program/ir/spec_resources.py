@@ -159,8 +159,11 @@ def _cache(ring: p.CacheRing, program: p.Program) -> Iterator[Claim]:
     yield Claim(ring.name, "positions", ring.positions, whole)
     own = [name for name in ring.caches if isinstance(name, p.ModelCacheRef) and ring.expanded is None]
     lasts = [program.instance.model.states[name.state].last for name in own]
-    windows = {None if last is None else program.instance.number(last, layer)
-               for last in lasts for layer in program.layers_of(ring.part)}  # fmt: skip
+    windows = {
+        None if last is None else program.instance.number(last, layer)
+        for last in lasts
+        for layer in program.layers_of(ring.part)
+    }
     yield Claim(ring.name, "positions that it sees", {ring.window}, windows or {None})
     yield Claim(ring.name, f"tiles in steps of {POSITIONS}", ring.tile > 0 and ring.tile % POSITIONS == 0, True)
     yield Claim(ring.name, "a buffer for each cache", len(set(ring.buffers)), len(ring.caches))
@@ -252,6 +255,15 @@ def _array(array: p.Array, program: p.Program) -> Iterator[Claim]:
 
 # One row for each kind of thing that a Program has; buffers are what ops and views say of them.
 RESOURCES: dict[str, Rule] = {
-    "views": _view, "rings": _ring, "products": _product, "copies": _copy, "caches": _cache, "banks": _bank,
-    "exchanges": _exchange, "turns": _turns, "scalars": _scalar, "arrays": _array, "outputs": _array,
-}  # fmt: skip
+    "views": _view,
+    "rings": _ring,
+    "products": _product,
+    "copies": _copy,
+    "caches": _cache,
+    "banks": _bank,
+    "exchanges": _exchange,
+    "turns": _turns,
+    "scalars": _scalar,
+    "arrays": _array,
+    "outputs": _array,
+}

@@ -74,11 +74,18 @@ def refused(call: m.Call, cut: Cut, frame: Frame) -> MksError:
     here = Label(call.span, "here")
     names = sorted({atom.name for atom in cut.axis.atoms} & schedule.shards.keys())
     said = f"`{call.op}` reads along an axis of `{cut.axis}`, which is shared out over {over}"
-    return MksError([
-        Diagnostic("E219", said, Label(schedule.shards[names[0]].span), (here,),
-                   (f"each of {schedule.ways(cut.axes)} cores has a share of it; {done}",),
-                   (f"leave `{names[0]}` whole",))
-    ])  # fmt: skip
+    return MksError(
+        [
+            Diagnostic(
+                "E219",
+                said,
+                Label(schedule.shards[names[0]].span),
+                (here,),
+                (f"each of {schedule.ways(cut.axes)} cores has a share of it; {done}",),
+                (f"leave `{names[0]}` whole",),
+            )
+        ]
+    )
 
 
 def own_columns(x: Node, axis: Poly, fill: float, frame: Frame) -> Node:
@@ -98,8 +105,9 @@ def _masked(x: Node, axis: Poly, used: m.Static, fill: float) -> m.Call:
 def _rms_norm(call: m.Call, cut: Cut, frame: Frame) -> m.Call:
     shares = frame.build.shares
     count = shares.instance.length(cut.axis) * shares.repeats(cut.axis)
-    return norm_of_share(evolve(call, args=(own_columns(call.args[0], cut.axis, 0, frame), call.args[1])), cut.axes,
-                         count, frame)  # fmt: skip
+    return norm_of_share(
+        evolve(call, args=(own_columns(call.args[0], cut.axis, 0, frame), call.args[1])), cut.axes, count, frame
+    )
 
 
 def _l2_norm(call: m.Call, cut: Cut, frame: Frame) -> m.Call:
@@ -117,8 +125,11 @@ def _softmax(call: m.Call, cut: Cut, frame: Frame) -> m.Call:
     sums_ = m.Call("softmax_sums", (x,), (), (lanes,), call.span)
     value = frame.compute(p.PartRef(p.Role.SHARE, name), (LANES,), "f32", sums_)
     result = build.held(p.PartRef(p.Role.COMPLETE, name), (ways * LANES,), "f32", frame.place, call.span)
-    frame.exchange(p.Collective(p.OfOpRef(name), GATHER, Wire.F32, cut.axes, value, None, 0, LANES, call.span,
-                              (p.Piece(result, 0, LANES),)))  # fmt: skip
+    frame.exchange(
+        p.Collective(
+            p.OfOpRef(name), GATHER, Wire.F32, cut.axes, value, None, 0, LANES, call.span, (p.Piece(result, 0, LANES),)
+        )
+    )
     sums = frame.read(result, Type("f32", (Poly.of(ways * LANES),)), call)
     options = (("repeats", number(build.shares.repeats(cut.axis), call)),)
     return m.Call("softmax_of_share", (x, sums), options, call.types, call.span)
@@ -133,5 +144,8 @@ def _mask(call: m.Call, cut: Cut, frame: Frame) -> m.Call:
 
 
 COMPLETED: dict[str, Callable[[m.Call, Cut, Frame], m.Call]] = {
-    "rms_norm": _rms_norm, "l2_norm": _l2_norm, "softmax": _softmax, "mask": _mask,
-}  # fmt: skip
+    "rms_norm": _rms_norm,
+    "l2_norm": _l2_norm,
+    "softmax": _softmax,
+    "mask": _mask,
+}

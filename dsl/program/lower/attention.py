@@ -31,8 +31,11 @@ def attend(call: m.Call, frame: Frame) -> Node:
     """Grouped queries over keys and values."""
     build, (q, *caches) = frame.build, call.args
     if build.schedule.over_positions:
-        raise cannot("share out the positions of keys and values of several heads", call.span,
-                     "only a latent cache is shared out by positions")  # fmt: skip
+        raise cannot(
+            "share out the positions of keys and values of several heads",
+            call.span,
+            "only a latent cache is shared out by positions",
+        )
     kept = of_model(caches, build)
     query = complete(frame.split(q, frame), q.type, frame)
     name = frame.fresh("attend")
@@ -82,8 +85,12 @@ def attend_latent(call: m.Call, frame: Frame) -> Node:
     expand = head_product(build, frame.place, kv_b.name, "expand", heads, value, rank, call.span)
     frame.ops.append(p.Compute((expand.operand,), _part("by_head", found, rank, call), None, call.span))
     frame.ops += loops(expand, build)
-    result = frame.compute(p.PartRef(p.Role.EXPANDED, name), (heads, value), "f32",
-                           _part("by_row", frame.read(expand.result, call.type, call), value, call))  # fmt: skip
+    result = frame.compute(
+        p.PartRef(p.Role.EXPANDED, name),
+        (heads, value),
+        "f32",
+        _part("by_row", frame.read(expand.result, call.type, call), value, call),
+    )
     return frame.read(result, call.type, call)
 
 
@@ -104,8 +111,9 @@ def view(what: str, args: tuple[Node, ...], like: m.Call | m.StateRef, **options
     return m.Call(f"view_{what}", args, said, (like.type,), like.span)
 
 
-def ring_of_tiles(caches: dict[p.CacheRef, m.State], call: m.Call, frame: Frame,
-                  expanded: p.Expanded | None = None) -> tuple[p.CacheRingRef, Prefetch | None]:  # fmt: skip
+def ring_of_tiles(
+    caches: dict[p.CacheRef, m.State], call: m.Call, frame: Frame, expanded: p.Expanded | None = None
+) -> tuple[p.CacheRingRef, Prefetch | None]:
     """The caches that a call attends to, and the slots that their tiles go through; the line that prefetches them."""
     build, part = frame.build, frame.place
     said = next((x for x in build.schedule.prefetches if x.kind == "cache" and x.what == part), None)
@@ -135,8 +143,12 @@ def ring_of_tiles(caches: dict[p.CacheRef, m.State], call: m.Call, frame: Frame,
 def window_of(caches: dict[p.CacheRef, m.State], call: m.Call, frame: Frame) -> int | None:
     """How many earlier positions a block sees, the same for all of a part's caches and layers; `None` for all."""
     build = frame.build
-    found = {None if state.last is None else tuple(build.shares.instance.number(state.last, layer)
-             for layer in build.layers_of(frame.place)) for state in caches.values()}  # fmt: skip
+    found = {
+        None
+        if state.last is None
+        else tuple(build.shares.instance.number(state.last, layer) for layer in build.layers_of(frame.place))
+        for state in caches.values()
+    }
     if found == {None}:
         return None
     (lasts,) = found if len(found) == 1 else (None,)
@@ -152,10 +164,17 @@ def _check_tiles(ring: p.CacheRing, build: Build, span: Span) -> None:
     schedule = build.schedule
     most = MOST_TILES * ring.tile * max(1, schedule.ways(ring.axes))
     longer = ring.tile * -(-ring.tiles // MOST_TILES)
-    raise MksError([Diagnostic(
-        "E218", f"`{schedule.name}` has {ring.tiles} tiles of {ring.tile} positions in a context of "
-        f"{schedule.context}; a list of tiles counts {MOST_TILES}", Label(span),
-        helps=(f"write `tile = {longer} tokens`, or a context of {most} at most",))])  # fmt: skip
+    raise MksError(
+        [
+            Diagnostic(
+                "E218",
+                f"`{schedule.name}` has {ring.tiles} tiles of {ring.tile} positions in a context of "
+                f"{schedule.context}; a list of tiles counts {MOST_TILES}",
+                Label(span),
+                helps=(f"write `tile = {longer} tokens`, or a context of {most} at most",),
+            )
+        ]
+    )
 
 
 def array_of(build: Build, cache: p.CacheRef, state: m.State, ring: p.CacheRing, kind: str) -> p.Array:
@@ -201,8 +220,15 @@ def _keep_entries(caches: dict[p.CacheRef, m.State], node: Node, span: Span, fra
     frame.ops.append(p.Keep(name, node, span))
 
 
-def attended(call: m.Call, name: p.TempRef, ring: p.CacheRingRef, early: Prefetch | None,
-             queries: tuple[p.BufferRef, ...], shape: tuple[int, ...], frame: Frame) -> Node:  # fmt: skip
+def attended(
+    call: m.Call,
+    name: p.TempRef,
+    ring: p.CacheRingRef,
+    early: Prefetch | None,
+    queries: tuple[p.BufferRef, ...],
+    shape: tuple[int, ...],
+    frame: Frame,
+) -> Node:
     """The tiles attended to, in the order of the caches; `queries` as in `Attend`, `shape` that of the result."""
     build, cache = frame.build, frame.build.caches[ring]
     for _, static in call.options:

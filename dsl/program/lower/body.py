@@ -26,8 +26,9 @@ from .sharded_value import ShardedValue, linear, whole
 from .small_weights import is_table
 
 
-def lower_body(build: Build, place: str, statements: tuple[m.Statement, ...], later: frozenset[str] = frozenset()) -> (
-        Ops):  # fmt: skip
+def lower_body(
+    build: Build, place: str, statements: tuple[m.Statement, ...], later: frozenset[str] = frozenset()
+) -> Ops:
     """The ops of a part, or of a step's statements before or after its loop over layers; `later` are names read then.
 
     A loop over rows is one op.
@@ -230,8 +231,11 @@ def _call(node: m.Call, frame: Frame) -> ShardedValue:
     op = registry.find(node.op)
     assert op is not None
     if not registry.has_kernel(node.op):
-        raise cannot(f"`{node.op}`, for which no package has a kernel", node.span,
-                     f"the entry-point group `{registry.PALLAS}` brings one")  # fmt: skip
+        raise cannot(
+            f"`{node.op}`, for which no package has a kernel",
+            node.span,
+            f"the entry-point group `{registry.PALLAS}` brings one",
+        )
     if op.caches or node.op in ("route", "index"):
         raise cannot(f"`{node.op}`", node.span)
     if frame.build.shares.columns.normed(node, frame.place):

@@ -107,8 +107,9 @@ class Build:
         """A type's, with the working type filled in."""
         return self.shares.instance.dtype(type_)
 
-    def buffer[R: p.BufferRef](self, name: R, shape: tuple[int, ...], dtype: str, place: str,
-                               span: Span | None = None) -> R:  # fmt: skip
+    def buffer[R: p.BufferRef](
+        self, name: R, shape: tuple[int, ...], dtype: str, place: str, span: Span | None = None
+    ) -> R:
         """Room for something new."""
         assert name not in self.buffers
         self.buffers[name] = p.Buffer(name, shape, dtype, place, span)
@@ -240,8 +241,9 @@ def layer_scalar(build: Build, static: m.Static, *, table: bool = True) -> None:
             )
 
 
-def head_product(build: Build, place: str, weight: str, piece: str, heads: int, outputs: int, inputs: int,
-                 span: Span) -> p.Product:  # fmt: skip
+def head_product(
+    build: Build, place: str, weight: str, piece: str, heads: int, outputs: int, inputs: int, span: Span
+) -> p.Product:
     """Products of each head with its own part of a weight: operand and result are `[heads, rows, …]`."""
     declared = build.schedule.model.weights[weight]
     dtype = build.dtype(declared.type)

@@ -24,8 +24,9 @@ def heads_of_all(build: Build, heads: int) -> int:
     return heads * build.schedule.ways(build.schedule.over_positions)
 
 
-def gather(name: p.TempRef, queries: tuple[Node, ...], buffers: tuple[p.BufferRef, ...], heads: int, call: m.Call,
-           frame: Frame) -> None:  # fmt: skip
+def gather(
+    name: p.TempRef, queries: tuple[Node, ...], buffers: tuple[p.BufferRef, ...], heads: int, call: m.Call, frame: Frame
+) -> None:
     """The queries `[rows, heads, …]` of each core, which come into `buffers` `[rows, heads of all, …]`."""
     build, q = frame.build, call.args[0]
     widths = [build.buffers[buffer].shape[-1] for buffer in buffers]
@@ -41,8 +42,9 @@ def gather(name: p.TempRef, queries: tuple[Node, ...], buffers: tuple[p.BufferRe
         pieces.append(p.Piece(buffer, at, heads * width))
         at += heads * width
     over = build.schedule.over_positions
-    frame.exchange(p.Collective(p.QueriesRef(name), GATHER, Wire.F32, over, value, None, 0, total, q.span,
-                              tuple(pieces)))  # fmt: skip
+    frame.exchange(
+        p.Collective(p.QueriesRef(name), GATHER, Wire.F32, over, value, None, 0, total, q.span, tuple(pieces))
+    )
 
 
 def merge(name: p.TempRef, found: Node, shape: tuple[int, int], call: m.Call, frame: Frame) -> Node:

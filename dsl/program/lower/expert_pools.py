@@ -45,12 +45,18 @@ def kept_as(build: Build, weight: m.Weight) -> m.Codec:
     """What a core holds of an expert's matrix: `mxfp4` as it is stored, `fp8` re-blocked, or plain numbers."""
     said = next((store for store in build.schedule.stores if store.weight == weight.name), None)
     if weight.name in build.plain and said is not None:
-        raise MksError([
-            Diagnostic("E429", f"`{weight.name}` cannot be kept as {said.codec}: the checkpoint has plain numbers",
-                       Label(said.span), (Label(weight.span, f"{weight.codec}, or what the checkpoint has"),),
-                       ("only what is stored as mxfp4 has few enough bits to keep its values in eight",),
-                       (f"without the line `{weight.name}` stays as it is stored",))
-        ])  # fmt: skip
+        raise MksError(
+            [
+                Diagnostic(
+                    "E429",
+                    f"`{weight.name}` cannot be kept as {said.codec}: the checkpoint has plain numbers",
+                    Label(said.span),
+                    (Label(weight.span, f"{weight.codec}, or what the checkpoint has"),),
+                    ("only what is stored as mxfp4 has few enough bits to keep its values in eight",),
+                    (f"without the line `{weight.name}` stays as it is stored",),
+                )
+            ]
+        )
     if said is not None:
         return said.codec
     plain = weight.name in build.plain or weight.codec.name != "mxfp4"

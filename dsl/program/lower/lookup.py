@@ -58,7 +58,8 @@ def argmax(call: m.Call, frame: Frame) -> Node:
     if build.shares.over_values(axis):
         taken = {made, p.SumRef(frame.place, frame.value)} & build.exchanges.keys()
         exchange = p.ChoiceRef(frame.place, frame.value, frame.next_number()) if taken else made
-        build.exchanges[exchange] = p.Collective(exchange, ARGMAX, Wire.INT32, build.schedule.over_all, value,
-                                                 None, 0, 128, call.span)  # fmt: skip
+        build.exchanges[exchange] = p.Collective(
+            exchange, ARGMAX, Wire.INT32, build.schedule.over_all, value, None, 0, 128, call.span
+        )
     frame.ops.append(p.ArgmaxValue(value, call, exchange, result))
     return frame.read(result, call.type, call)

@@ -17,8 +17,16 @@ from .traced import trace
 type Step = tuple[m.Step, int, bool]  # with its rows, and whether they are tokens of one sequence
 
 
-def lower(schedule: Schedule, instance: Instance, rows: int, plain: frozenset[str] = frozenset(), *,
-          consecutive: bool = False, traced: bool = False, shares: Shares | None = None) -> p.Program:  # fmt: skip
+def lower(
+    schedule: Schedule,
+    instance: Instance,
+    rows: int,
+    plain: frozenset[str] = frozenset(),
+    *,
+    consecutive: bool = False,
+    traced: bool = False,
+    shares: Shares | None = None,
+) -> p.Program:
     """A call of a model as one core runs it. Raises `MksError` where a schedule's line cannot be kept.
 
     It is the decode step, or of a model without one all of its steps in turn. `plain` names weights that are held as
@@ -40,11 +48,29 @@ def lower(schedule: Schedule, instance: Instance, rows: int, plain: frozenset[st
     begin: list[p.Op] = [p.Start(ring.name, ring.slots) for ring in common.rings.values() if ring.ahead]
     begin += [p.Barrier()] if common.exchanges else []
     bodies = [body_of(each, begin if each is made[0] else [], end) for each, end in zip(made, ends, strict=True)]
-    phases = tuple(p.Phase(build.step, build.rows, build.consecutive, build.layer_parts, body)
-                   for build, body in zip((each.build for each in made), bodies, strict=True))  # fmt: skip
-    program = p.Program(schedule, instance, shares, of, phases, common.buffers, common.views, common.rings,
-                     common.products, common.copies, common.caches, common.banks, common.exchanges, common.turns,
-                     common.scalars, common.arrays, common.outputs)  # fmt: skip
+    phases = tuple(
+        p.Phase(build.step, build.rows, build.consecutive, build.layer_parts, body)
+        for build, body in zip((each.build for each in made), bodies, strict=True)
+    )
+    program = p.Program(
+        schedule,
+        instance,
+        shares,
+        of,
+        phases,
+        common.buffers,
+        common.views,
+        common.rings,
+        common.products,
+        common.copies,
+        common.caches,
+        common.banks,
+        common.exchanges,
+        common.turns,
+        common.scalars,
+        common.arrays,
+        common.outputs,
+    )
     if len(phases) > 1:
         _ends_together(program)
     return program
@@ -100,14 +126,24 @@ def _fits(own: list[p.Product], stream: Stream) -> list[Diagnostic]:
     together = max(len(run.rows) for run in deep.tiling.runs)
     found = []
     if tile > stream.slot:
-        found.append(Diagnostic(
-            "E214", f"a transfer of `{wide.name}` takes {tile // 1024} KiB; a slot has {stream.slot // 1024}",
-            Label(stream.slot_span), (Label(wide.span, f"`{wide.name}`"),),
-            ("a product's tiles follow from its shape, so that slots change no bit of the result",),
-            (f"write `slot = {tile // 1024} KiB`",)))  # fmt: skip
+        found.append(
+            Diagnostic(
+                "E214",
+                f"a transfer of `{wide.name}` takes {tile // 1024} KiB; a slot has {stream.slot // 1024}",
+                Label(stream.slot_span),
+                (Label(wide.span, f"`{wide.name}`"),),
+                ("a product's tiles follow from its shape, so that slots change no bit of the result",),
+                (f"write `slot = {tile // 1024} KiB`",),
+            )
+        )
     if together > stream.slots:
-        found.append(Diagnostic(
-            "E215", f"`{deep.name}` waits for {together} transfers at once; {stream.slots} slots never hold them",
-            Label(stream.slots_span), (Label(deep.span, f"`{deep.name}`"),),
-            helps=(f"write `slots = {together}` or more",)))  # fmt: skip
+        found.append(
+            Diagnostic(
+                "E215",
+                f"`{deep.name}` waits for {together} transfers at once; {stream.slots} slots never hold them",
+                Label(stream.slots_span),
+                (Label(deep.span, f"`{deep.name}`"),),
+                helps=(f"write `slots = {together}` or more",),
+            )
+        )
     return found

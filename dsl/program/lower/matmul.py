@@ -64,8 +64,11 @@ def _gathers(made: p.Product, frame: Frame) -> None:
     schedule = frame.build.schedule
     cut = [w for w in made.weights if split_over(frame.build, w)]
     if any(frame.build.shares.over_values(schedule.model.weights[w].shape[0]) for w in cut):
-        raise cannot("bring rows together of which each core shall have a share", made.span,
-                     "leave out `split`, or the size out of `shard`")  # fmt: skip
+        raise cannot(
+            "bring rows together of which each core shall have a share",
+            made.span,
+            "leave out `split`, or the size out of `shard`",
+        )
     while cut:
         values = {w: _values_of(w, frame) for w in cut}
         line = next((g for g in schedule.gathers if set(g.values) & values[cut[0]]), None)
@@ -88,8 +91,13 @@ def _early(group: Group, frame: Frame) -> None:
     """A product that the schedule places inside a wait."""
     for statement in frame.statements:
         for node in walk(statement.value):
-            if (isinstance(node, m.Call) and node.op == "matmul" and isinstance(node.args[0], m.WeightRef)
-                    and node.args[0].name in group.weights and node.args[0].name not in frame.done):  # fmt: skip
+            if (
+                isinstance(node, m.Call)
+                and node.op == "matmul"
+                and isinstance(node.args[0], m.WeightRef)
+                and node.args[0].name in group.weights
+                and node.args[0].name not in frame.done
+            ):
                 _together(node, frame)
 
 

@@ -46,8 +46,10 @@ def options_by_layer(call: m.Call, frame: Frame) -> list[tuple[list[int], Option
     for static in (static for _, static in call.options):
         layer_scalar(frame.build, static, table=False)
     for layer in frame.build.layers_of(frame.place):
-        values = [(name, static, frame.build.shares.instance.number(static, layer) if static.depends else None)
-                  for name, static in call.options]  # fmt: skip
+        values = [
+            (name, static, frame.build.shares.instance.number(static, layer) if static.depends else None)
+            for name, static in call.options
+        ]
         options = tuple((name, static if value is None else number(value, static)) for name, static, value in values)
         found.setdefault(tuple(value for _, _, value in values), ([], options))[0].append(layer)
     return list(found.values())

@@ -33,8 +33,9 @@ def lower_all(schedule: Schedule, instance: Instance) -> Lowered:
     made = Lowered(Shares(schedule, instance))
     for each in schedule.passes:
         try:
-            made.programs[each] = lower(schedule, instance, each.tokens, consecutive=each.consecutive,
-                                        shares=made.shares)  # fmt: skip
+            made.programs[each] = lower(
+                schedule, instance, each.tokens, consecutive=each.consecutive, shares=made.shares
+            )
         except MksError as e:
             made.found.extend(d for d in e.diagnostics if d not in made.found)
     return made

@@ -52,8 +52,10 @@ def body_of(made: LoweredStep, begin: list[p.Op], end: list[p.Op]) -> tuple[p.Op
     body = [*begin, *_turns(build), *starts, *_plain(made.first)]
     if loop is not None and choices:
         layers = build.layer_parts
-        placed = tuple(p.LayerSwitch(i, tuple((name, tuple(_plain(parts[name]))) for name in names))
-                       for i, names in enumerate(choices))  # fmt: skip
+        placed = tuple(
+            p.LayerSwitch(i, tuple((name, tuple(_plain(parts[name]))) for name in names))
+            for i, names in enumerate(choices)
+        )
         body.append(p.LayerLoop(min(layers), max(layers) + 1, placed))
     return (*body, *_plain(made.last), *end)
 
@@ -75,8 +77,13 @@ def _around(step: m.Step) -> tuple[tuple[m.Statement, ...], m.Loop | None, tuple
 def _taps(build: Build, statements: tuple[m.Statement, ...]) -> None:
     """Values of the drafted model that a step reads are there before its first op."""
     model = build.schedule.model
-    read = {node.name for s in statements if isinstance(s, m.Assign | m.Write) for node in walk(s.value)
-            if isinstance(node, m.Local) and node.name in model.taps}  # fmt: skip
+    read = {
+        node.name
+        for s in statements
+        if isinstance(s, m.Assign | m.Write)
+        for node in walk(s.value)
+        if isinstance(node, m.Local) and node.name in model.taps
+    }
     for name in model.taps:
         if name in read:
             tap, key = model.taps[name], p.TapsRef(name)
@@ -150,8 +157,9 @@ def _ids(build: Build) -> list[p.Op]:
     apart = any(set(x.axes) != set(build.schedule.over_all) for x in build.exchanges.values())
     if share != build.shares.instance.length(axis) or apart:
         exchange = p.IdsRef()
-        build.exchanges[exchange] = p.Collective(exchange, ARGMAX, Wire.INT32, build.schedule.over_all,
-                                                 p.LOGITS, None, 0, 128, build.step.span)  # fmt: skip
+        build.exchanges[exchange] = p.Collective(
+            exchange, ARGMAX, Wire.INT32, build.schedule.over_all, p.LOGITS, None, 0, 128, build.step.span
+        )
     held = build.views[p.LOGITS].buffer
     left = p.LogitsRef()
     build.outputs[left] = p.Array(left, build.buffers[held].shape, build.buffers[held].dtype, "logits")

@@ -136,8 +136,10 @@ def _alternatives(places: list[_Place], points: _Points) -> list[_Place]:
     by_position: dict[tuple[int, bool], list[_Place]] = {}
     for place in places:
         by_position.setdefault((_position(place, points), place.ahead), []).append(place)
-    return [_Place({name: mark for place in together for name, mark in place.marks.items()}, ahead)
-            for (_, ahead), together in by_position.items()]  # fmt: skip
+    return [
+        _Place({name: mark for place in together for name, mark in place.marks.items()}, ahead)
+        for (_, ahead), together in by_position.items()
+    ]
 
 
 def _position(place: _Place, points: _Points) -> int:
@@ -153,10 +155,17 @@ def _too_late(place: _Place, copy: p.Copy, part: str, points: _Points) -> bool:
 
 
 def _late(said: Prefetch, part: str) -> MksError:
-    return MksError([Diagnostic(
-        "E216", f"no point of this line comes before every run of `{part}`", Label(said.span),
-        notes=("what is prefetched must have set out before its use in every layer",),
-        helps=("name a point in a part that every layer runs before it, such as `previous part`",))])  # fmt: skip
+    return MksError(
+        [
+            Diagnostic(
+                "E216",
+                f"no point of this line comes before every run of `{part}`",
+                Label(said.span),
+                notes=("what is prefetched must have set out before its use in every layer",),
+                helps=("name a point in a part that every layer runs before it, such as `previous part`",),
+            )
+        ]
+    )
 
 
 def _place(point: Point, part: str, points: _Points) -> _Place | None:

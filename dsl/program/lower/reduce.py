@@ -26,15 +26,21 @@ def complete(split: ShardedValue, type_: Type, frame: Frame) -> Node:
         assert split.whole is not None
         return split.whole
     if frame.parameter is not None:
-        raise cannot("complete an expert's sum inside the experts' body", _span(split, frame), "of a product whose "
-                     "inputs are shared out only sums and multiples may be taken there")  # fmt: skip
+        raise cannot(
+            "complete an expert's sum inside the experts' body",
+            _span(split, frame),
+            "of a product whose inputs are shared out only sums and multiples may be taken there",
+        )
     said = _said(frame)
     by, wire = (said.by, said.wire) if said else _unsaid(split, frame)
     if by.operation is Operation.REDUCE_SCATTER:
         raise cannot("scatter a value that is not a sum alone", frame.statement.span)
     if said and not has_kernel(by):
-        raise cannot(f"sum by {by}, for which no package has a kernel", said.span,
-                     f"the entry-point group `{KERNELS}` brings one")  # fmt: skip
+        raise cannot(
+            f"sum by {by}, for which no package has a kernel",
+            said.span,
+            f"the entry-point group `{KERNELS}` brings one",
+        )
     schedule = frame.build.schedule
     unfit = by.unfit(schedule.ways(split.axes), schedule.paired(split.axes))
     if said and unfit is not None:
@@ -74,8 +80,11 @@ def scattered(split: ShardedValue, type_: Type, frame: Frame) -> Node | None:
     if said is None or said.by.operation is not Operation.REDUCE_SCATTER or split.partial is None or not alone:
         return None
     if frame.value in frame.build.carried:
-        raise cannot(f"leave `{frame.value}` scattered, which the layers carry", said.span,
-                     "every part reads it whole: name the sum by itself, or write `by = scatter_gather`")  # fmt: skip
+        raise cannot(
+            f"leave `{frame.value}` scattered, which the layers carry",
+            said.span,
+            "every part reads it whole: name the sum by itself, or write `by = scatter_gather`",
+        )
     if split.axes != axes(frame):
         raise cannot("leave a sum scattered that is not over all cores", said.span, "write `by = scatter_gather`")
     frame.scattered.add(frame.value)
@@ -141,8 +150,9 @@ def gather(weights: tuple[str, ...], product: p.Product, frame: Frame) -> p.Send
         build.views[name_] = p.View(result, 0, (whole,))
         pieces.append(p.Piece(result, at, view.shape[0]))
         at += view.shape[0]
-    build.exchanges[name] = p.Collective(name, GATHER, Wire.F32, over, product.result, None, start, at,
-                                       product.span, tuple(pieces))  # fmt: skip
+    build.exchanges[name] = p.Collective(
+        name, GATHER, Wire.F32, over, product.result, None, start, at, product.span, tuple(pieces)
+    )
     return p.Send(name)
 
 

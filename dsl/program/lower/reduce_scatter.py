@@ -23,8 +23,11 @@ def by_columns(split: ShardedValue, type_: Type, by: CollectiveKind, wire: Wire,
     build, node = frame.build, split.scaled if split.partial is None else split.partial
     every, both = axes(frame), split.partial is not None and split.scaled is not None
     if both or split.axes != every or (node is not None and not by.completes_columns):
-        raise cannot("add a value that is left scattered to this sum", frame.statement.span,
-                     "write `by = scatter_gather` for the sum")  # fmt: skip
+        raise cannot(
+            "add a value that is left scattered to this sum",
+            frame.statement.span,
+            "write `by = scatter_gather` for the sum",
+        )
     like = node if node is not None else split.own
     assert like is not None
     name, width = named(type_, like, frame)
@@ -33,8 +36,11 @@ def by_columns(split: ShardedValue, type_: Type, by: CollectiveKind, wire: Wire,
     columns = build.shares.scattered(width)
     value = frame.compute(p.PartRef(p.Role.OWN, name), (columns,), "f32", own)
     result = build.held(p.PartRef(p.Role.COMPLETE, name), (width,), "f32", frame.place, like.span)
-    frame.exchange(p.Collective(p.ColumnsRef(name), GATHER, wire, every, value, None, 0, columns, like.span,
-                              (p.Piece(result, 0, columns),)))  # fmt: skip
+    frame.exchange(
+        p.Collective(
+            p.ColumnsRef(name), GATHER, wire, every, value, None, 0, columns, like.span, (p.Piece(result, 0, columns),)
+        )
+    )
     return frame.read(result, type_, like)
 
 
@@ -53,6 +59,7 @@ def _own_sum(split: ShardedValue, type_: Type, name: p.SumRef, width: int, wire:
         total = build.held(p.PartRef(p.Role.TOTAL_SQUARES, name), (LANES,), "f32", frame.place, norm.span)
         pieces = (p.Piece(result, 0, columns), p.Piece(total, padded(-(-width // build.schedule.cores)), LANES))
         local = normed(local, frame.read(total, type_, node), norm, type_, frame)
-    frame.exchange(p.Collective(name, REDUCE_SCATTER, wire, split.axes, value, result, 0, width, node.span, pieces,
-                              beside))  # fmt: skip
+    frame.exchange(
+        p.Collective(name, REDUCE_SCATTER, wire, split.axes, value, result, 0, width, node.span, pieces, beside)
+    )
     return local

@@ -100,21 +100,23 @@ def collectives(program: p.Program) -> list[dict[str, Any]]:
     for exchange in program.exchanges.values():
         needs, shared = collective(program, exchange), exchange_set(program, exchange)
         made = exchange.name if exchange.kind.operation is Operation.ARGMAX else exchange.result
-        found.append({
-            "name": exchange.name.label,
-            "kind": needs.kind.operation,
-            "by": needs.kind.by,
-            "wire": needs.exchanged.wire,
-            "axes": list(exchange.axes),
-            "width": exchange.width,
-            "value": exchange.value.label,
-            "result": "" if made is None else made.label,
-            "runs": times.get(exchange.name, 0),
-            "rounds": needs.serial,
-            "sent_bytes": needs.sent,
-            "buffers": [_room(need) for need in needs.buffers if shared not in listed],
-            "line": line(exchange.span),
-        })  # fmt: skip
+        found.append(
+            {
+                "name": exchange.name.label,
+                "kind": needs.kind.operation,
+                "by": needs.kind.by,
+                "wire": needs.exchanged.wire,
+                "axes": list(exchange.axes),
+                "width": exchange.width,
+                "value": exchange.value.label,
+                "result": "" if made is None else made.label,
+                "runs": times.get(exchange.name, 0),
+                "rounds": needs.serial,
+                "sent_bytes": needs.sent,
+                "buffers": [_room(need) for need in needs.buffers if shared not in listed],
+                "line": line(exchange.span),
+            }
+        )
         listed.add(shared)
     return found
 

@@ -45,9 +45,12 @@ def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]
     if not rows:
         return []
     wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(cell.rjust(w) if i in right else cell.ljust(w)
-                      for i, (cell, w) in enumerate(zip(row, wide, strict=True))).rstrip()
-            for row in rows]  # fmt: skip
+    return [
+        "  ".join(
+            cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, wide, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def _title(program: p.Program) -> str:
@@ -103,10 +106,14 @@ def _rings(program: p.Program) -> list[str]:
     for ring in program.rings.values():
         tape = tapes(program)[ring.name]
         how = "filled before the first use and kept full" if ring.ahead else "each transfer sets out at its use"
-        found.append(f"{ring.name}: {ring.slots} slot{'s' * (ring.slots > 1)} x {number(ring.rows * ROW_BYTES)} = "
-                     f"{number(ring_bytes(ring))} bytes, {how}")  # fmt: skip
-        found.append(f"  tape: {number(tape.transfers)} transfers, {number(tape.bytes)} bytes; of them padding "
-                     f"{number(tape.padding)}, {100 * tape.padding / tape.own:.2f} % above the weights")  # fmt: skip
+        found.append(
+            f"{ring.name}: {ring.slots} slot{'s' * (ring.slots > 1)} x {number(ring.rows * ROW_BYTES)} = "
+            f"{number(ring_bytes(ring))} bytes, {how}"
+        )
+        found.append(
+            f"  tape: {number(tape.transfers)} transfers, {number(tape.bytes)} bytes; of them padding "
+            f"{number(tape.padding)}, {100 * tape.padding / tape.own:.2f} % above the weights"
+        )
         order: dict[str, list[str]] = {}
         for product in program.products.values():
             if product.ring == ring.name:
@@ -147,8 +154,19 @@ def _collectives(program: p.Program) -> list[str]:
     for each in collectives(program):
         sent = each["sent_bytes"] * each["runs"]
         total += sent
-        rows.append((each["name"], each["kind"], each["by"], each["wire"], str(each["width"]), str(each["rounds"]),
-                     number(each["sent_bytes"]), f"x {each['runs']}", number(sent)))  # fmt: skip
+        rows.append(
+            (
+                each["name"],
+                each["kind"],
+                each["by"],
+                each["wire"],
+                str(each["width"]),
+                str(each["rounds"]),
+                number(each["sent_bytes"]),
+                f"x {each['runs']}",
+                number(sent),
+            )
+        )
     rounds = sum(each["rounds"] * each["runs"] for each in collectives(program))
     rows.append(("total", "", "", "", "", number(rounds), "", "", number(total)))
     return table(rows, right=(4, 5, 6, 7, 8)) if program.exchanges else []
@@ -159,15 +177,31 @@ def _copies(program: p.Program) -> list[str]:
     for copy in program.copies.values():
         array = program.arrays.get(copy.name) or program.outputs[copy.name]
         entry = f"{_shape(array.shape[1:])} {array.dtype}"
-        rows.append((copy.name.label, copy.part or "the model", str(copy.slots), entry,
-                     _yes(copy.name in program.arrays), _yes(copy.name in program.outputs)))  # fmt: skip
+        rows.append(
+            (
+                copy.name.label,
+                copy.part or "the model",
+                str(copy.slots),
+                entry,
+                _yes(copy.name in program.arrays),
+                _yes(copy.name in program.outputs),
+            )
+        )
     return table(rows, right=(2,)) if program.copies else []
 
 
 def _caches(program: p.Program) -> list[str]:
-    return table([(ring.name.label, ", ".join(map(str, ring.caches)),
-                   f"{ring.slots} slots x {ring.tile} positions", _shared_out(ring))
-                  for ring in program.caches.values()])  # fmt: skip
+    return table(
+        [
+            (
+                ring.name.label,
+                ", ".join(map(str, ring.caches)),
+                f"{ring.slots} slots x {ring.tile} positions",
+                _shared_out(ring),
+            )
+            for ring in program.caches.values()
+        ]
+    )
 
 
 def _shared_out(ring: p.CacheRing) -> str:

@@ -101,8 +101,10 @@ def _as_said(flow: Computed, made: p.Collective, value: Content) -> None:
     gathers = made.kind.operation is Operation.GATHER
     if not gathers and (made.kind, made.wire) not in ways:
         by, wire = min(ways, key=lambda way: (way[0].name, way[1]))
-        raise Wrong(f"`{made.name}` is summed `by = {made.kind}, wire = {made.wire}`; the schedule has `by = {by}, "
-                    f"wire = {wire}`")  # fmt: skip
+        raise Wrong(
+            f"`{made.name}` is summed `by = {made.kind}, wire = {made.wire}`; the schedule has `by = {by}, "
+            f"wire = {wire}`"
+        )
     if gathers and made.wire not in {wire for _, wire in ways}:
         raise Wrong(f"`{made.name}` travels as {made.wire}; the schedule has another type")
 
@@ -148,8 +150,10 @@ def _gather(flow: Computed, made: p.Collective, value: Content, _: Content) -> N
         start = made.first + piece.start
         held = next((r.held for r in value if (r.start, r.width) == (start, piece.width)), None)
         if held is None or piece.start != at:
-            raise Wrong(f"`{piece.result}` takes the columns {piece.start} .. {piece.start + piece.width} of "
-                        f"`{made.name}`, where no value lies")  # fmt: skip
+            raise Wrong(
+                f"`{piece.result}` takes the columns {piece.start} .. {piece.start + piece.width} of "
+                f"`{made.name}`, where no value lies"
+            )
         at += piece.width
         key: Any = flow.terms.made[held.term]
         if key[0] == "view_in_lanes" and held.whole:
@@ -159,8 +163,9 @@ def _gather(flow: Computed, made: p.Collective, value: Content, _: Content) -> N
             has = words(held.cut.axes) if held.cut is not None else "no axis"
             raise Wrong(f"`{made.name}` gathers over {words(axes)} what is shared out over {has}")
         if flow.program.buffers[piece.result].shape[-1] != held.cut.length:
-            raise Wrong(f"`{piece.result}` has {flow.program.buffers[piece.result].shape[-1]} columns of "
-                        f"{held.cut.length}")  # fmt: skip
+            raise Wrong(
+                f"`{piece.result}` has {flow.program.buffers[piece.result].shape[-1]} columns of {held.cut.length}"
+            )
         flow.hold(piece.result, Held(held.term), held.cut.length)
     if at != made.width:
         raise Wrong(f"`{made.name}` sends {made.width} columns, of which {at} arrive")

@@ -66,8 +66,11 @@ def _multiplied(flow: Computed, made: Product, name: str, x: Held) -> Held:
         raise Wrong(f"`{made.name}` multiplies `{name}`, of which a core has other columns than of its operand")
     if x.cut is not None:
         over = x.cut.axes
-    cut = None if split is None else Cut(frozenset(a for a in split.axes if schedule.ways((a,)) > 1),
-                                         instance.length(shape[0]))  # fmt: skip
+    cut = (
+        None
+        if split is None
+        else Cut(frozenset(a for a in split.axes if schedule.ways((a,)) > 1), instance.length(shape[0]))
+    )
     if cut is not None and not cut.axes:
         cut = None
     found = product(flow.terms, flow.terms.atom("weight", name), x.term)
@@ -226,10 +229,31 @@ def _nothing(flow: Computed, op: p.Op) -> None:
 
 # What an op makes of what it reads. Transfers of tapes, tiles and experts have their effect where they are waited for.
 MAKES: dict[type, Callable[[Computed, Any], None]] = {
-    p.Dot: _dot, p.Compute: _compute, p.Put: _put, p.CopyWait: _loaded, p.StoreStart: _save, p.Lookup: _lookup,
-    p.RopeTables: _turns, p.Route: _route, p.ExpertDot: _expert_dot, p.Experts: _experts, p.Emit: _emit,
-    p.Argmax: _greedy, p.Send: computed_collectives.send, p.Receive: computed_collectives.receive, p.Attend: attend,
-    p.Barrier: _nothing, p.Start: _nothing, p.Wait: _nothing, p.CopyStart: _nothing, p.StoreWait: _nothing,
-    p.StartTiles: _nothing, p.Fetch: _nothing, p.Repeat: _repeat, p.RowLoop: _row_loop, p.Keep: _keep,
-    p.ArgmaxValue: _argmax_value, p.AttendBlock: attend_block,
-}  # fmt: skip
+    p.Dot: _dot,
+    p.Compute: _compute,
+    p.Put: _put,
+    p.CopyWait: _loaded,
+    p.StoreStart: _save,
+    p.Lookup: _lookup,
+    p.RopeTables: _turns,
+    p.Route: _route,
+    p.ExpertDot: _expert_dot,
+    p.Experts: _experts,
+    p.Emit: _emit,
+    p.Argmax: _greedy,
+    p.Send: computed_collectives.send,
+    p.Receive: computed_collectives.receive,
+    p.Attend: attend,
+    p.Barrier: _nothing,
+    p.Start: _nothing,
+    p.Wait: _nothing,
+    p.CopyStart: _nothing,
+    p.StoreWait: _nothing,
+    p.StartTiles: _nothing,
+    p.Fetch: _nothing,
+    p.Repeat: _repeat,
+    p.RowLoop: _row_loop,
+    p.Keep: _keep,
+    p.ArgmaxValue: _argmax_value,
+    p.AttendBlock: attend_block,
+}

@@ -46,8 +46,12 @@ def _phase_faults(phase: p.Phase, program: p.Program, terms: Terms, statics: dic
     names = map(said.full, sorted(carried))
     carry: dict[p.BufferRef, Content] = {n: _whole(program, n, earlier(said, n)) for n in names if n in program.buffers}
     yield from _followed(made, first, head, _carried_on)
-    begun |= {name: content for turns in program.turns.values() for name in (turns.cos, turns.sin)
-              if (content := made.content.get(name)) is not None}  # fmt: skip
+    begun |= {
+        name: content
+        for turns in program.turns.values()
+        for name in (turns.cos, turns.sin)
+        if (content := made.content.get(name)) is not None
+    }
     for choice in layers.choices if layers is not None else ():
         for part, body in choice.bodies:
             inner = Defined(program, terms, statics, MEANING, part, carried)
@@ -63,8 +67,11 @@ def _phase_faults(phase: p.Phase, program: p.Program, terms: Terms, statics: dic
 def _entries(program: p.Program, phase: p.Phase, terms: Terms, *, now: bool) -> dict[p.BufferRef, Content]:
     """The entries that earlier phases kept of caches, and those of a phase whose layers are over."""
     upto = program.phases[: program.phases.index(phase) + now]
-    return {array.name: _whole(program, array.name, terms.atom("entries", _cache_of(array)))
-            for array in _kept_entries(program) if program.phase_of(array.part or "") in upto}  # fmt: skip
+    return {
+        array.name: _whole(program, array.name, terms.atom("entries", _cache_of(array)))
+        for array in _kept_entries(program)
+        if program.phase_of(array.part or "") in upto
+    }
 
 
 def _cache_of(array: p.Array) -> str:
@@ -78,8 +85,12 @@ def _kept_entries(program: p.Program) -> list[p.Array]:
     return [array for array in found if array.kind == "entry" and array.name not in program.copies]
 
 
-def _followed(made: Computed, statements: tuple[m.Statement, ...], ops: tuple[p.Op, ...],
-              over: Callable[[Computed], Iterator[tuple[m.Ref, str]]]) -> Iterator[Fault]:  # fmt: skip
+def _followed(
+    made: Computed,
+    statements: tuple[m.Statement, ...],
+    ops: tuple[p.Op, ...],
+    over: Callable[[Computed], Iterator[tuple[m.Ref, str]]],
+) -> Iterator[Fault]:
     """The first fault of a place, at its op, or the first that shows when its ops are done."""
     made.at = None
     found: tuple[m.Ref | None, str] | None

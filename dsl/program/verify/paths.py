@@ -172,8 +172,9 @@ def _chosen(op: p.LayerLoop, parts: Parts) -> Parts:
     return tuple(name for name in found if name is not None)
 
 
-def check[State: Hashable](machine: Automaton[State], ops: tuple[Track, ...], table: Table,
-                           exact: Automaton[State] | None = None) -> Fault | None:  # fmt: skip
+def check[State: Hashable](
+    machine: Automaton[State], ops: tuple[Track, ...], table: Table, exact: Automaton[State] | None = None
+) -> Fault | None:
     """What is wrong along the Program's layers, or nothing; `exact` is the machine that knows how they end.
 
     First along every sequence, of any length, in which the same kinds of layers meet, phase after phase. What goes
@@ -190,8 +191,9 @@ def check[State: Hashable](machine: Automaton[State], ops: tuple[Track, ...], ta
     return fault
 
 
-def _everywhere[State: Hashable](machine: Automaton[State], ops: tuple[Track, ...], table: list[list[Parts]]) -> (
-        list[Run] | None):  # fmt: skip
+def _everywhere[State: Hashable](
+    machine: Automaton[State], ops: tuple[Track, ...], table: list[list[Parts]]
+) -> list[Run] | None:
     """A shortest sequence of layers in each phase along which something is wrong, if there is one."""
     begun: dict[State, tuple[Run, ...]] = {machine.begin: ()}
     for i, track in enumerate(ops):
@@ -208,8 +210,9 @@ def _everywhere[State: Hashable](machine: Automaton[State], ops: tuple[Track, ..
     return None
 
 
-def _phase[State: Hashable](machine: Automaton[State], begin: State, ops: Track, table: list[Parts], last: bool) -> (
-        Run | dict[State, Run]):  # fmt: skip
+def _phase[State: Hashable](
+    machine: Automaton[State], begin: State, ops: Track, table: list[Parts], last: bool
+) -> Run | dict[State, Run]:
     """The states in which a phase can end, each with layers that lead there; or layers along which something is wrong.
 
     Any of its layers may be the first, or the last.

@@ -77,20 +77,32 @@ def prove_all(programs: Iterable[p.Program]) -> list[Diagnostic]:
 def _bones(program: p.Program) -> tuple[object, ...]:
     """All of a Program that its form and its walks depend on: everything but rows, and what arrays hold for each."""
     # Of what has slots, heads or elements before its rows, the columns; of a value all but its rows.
-    apart = {copy.buffer for copy in program.copies.values()} | {made for product in program.products.values()
-             if product.piece for made in (product.operand, product.result)}  # fmt: skip
+    apart = {copy.buffer for copy in program.copies.values()} | {
+        made for product in program.products.values() if product.piece for made in (product.operand, product.result)
+    }
     apart |= {ref for ref in program.buffers if isinstance(ref, p.ModelBufferRef | p.StateRef)}
-    buffers = {b.name: (b.dtype, b.place, b.shape[:: max(1, len(b.shape) - 1)] if b.name in apart else b.shape[1:])
-               for b in program.buffers.values()}  # fmt: skip
+    buffers = {
+        b.name: (b.dtype, b.place, b.shape[:: max(1, len(b.shape) - 1)] if b.name in apart else b.shape[1:])
+        for b in program.buffers.values()
+    }
     for name in apart & buffers.keys() - {copy.buffer for copy in program.copies.values()}:
         dtype, place, shape = buffers[name]
         buffers[name] = dtype, place, shape[-1:]
     banks = [evolve(bank, most=0) for bank in program.banks.values()]
-    arrays = [[(name, each.kind, each.part) for name, each in held.items()]
-              for held in (program.arrays, program.outputs)]  # fmt: skip
+    arrays = [
+        [(name, each.kind, each.part) for name, each in held.items()] for held in (program.arrays, program.outputs)
+    ]
     phases = [(phase.step.name, phase.body) for phase in program.phases]
-    held = (phases, program.views, program.rings, program.products, program.copies, program.caches,
-            program.exchanges, program.turns)  # fmt: skip
+    held = (
+        phases,
+        program.views,
+        program.rings,
+        program.products,
+        program.copies,
+        program.caches,
+        program.exchanges,
+        program.turns,
+    )
     return (id(program.schedule), id(program.instance), banks, buffers, arrays, *held)
 
 
@@ -150,8 +162,13 @@ def _form_of(phase: p.Phase, ops: tuple[Placed, ...], program: p.Program) -> Ite
     right = {at.path for loop in loops for at in (loop, *loop.inside)}
     found, all_ = [at.op for at in loops], list(flat(ops))
     inner = [at.op for at in all_ if isinstance(at.op, p.LayerSwitch | p.LayerLoop) and at.path not in right]
-    apart = [each.op for at in all_ if isinstance(at.op, p.Experts) for each in at.inside
-             if not isinstance(each.op, p.Compute | p.ExpertDot)]  # fmt: skip
+    apart = [
+        each.op
+        for at in all_
+        if isinstance(at.op, p.Experts)
+        for each in at.inside
+        if not isinstance(each.op, p.Compute | p.ExpertDot)
+    ]
     if len(found) > 1 or inner:
         fault = Fault("E223", "layers are not run once, each from its first part to its last", (found + inner)[-1])
     elif apart:

@@ -65,8 +65,12 @@ def ring_machine(program: p.Program, ring: p.RingRef, transfers: int | None) -> 
         numbers = tuple(range(state.waited, state.waited + len(op.rows)))
         for number in numbers:
             if number >= coming:
-                raise Fault("E224", f"`{ring}` waits for a transfer into slot {number % slots} that never starts", op,
-                            number % slots)  # fmt: skip
+                raise Fault(
+                    "E224",
+                    f"`{ring}` waits for a transfer into slot {number % slots} that never starts",
+                    op,
+                    number % slots,
+                )
             at.say(number % slots, op, f"what came into slot {number % slots} of `{ring}` is waited for")
         return Ring(state.waited + len(numbers), state.started, state.last, numbers)
 
@@ -76,8 +80,13 @@ def ring_machine(program: p.Program, ring: p.RingRef, transfers: int | None) -> 
         coming = state.started if state.last is None else min(state.started, state.last)
         for number in state.arrived:
             if number + slots < coming:
-                raise Fault("E221", f"`{op.product}` reads slot {number % slots} of `{ring}` after the next transfer "
-                                    "into it has started", op, number % slots)  # fmt: skip
+                raise Fault(
+                    "E221",
+                    f"`{op.product}` reads slot {number % slots} of `{ring}` after the next transfer "
+                    "into it has started",
+                    op,
+                    number % slots,
+                )
             at.say(number % slots, op, f"`{op.product}` reads slot {number % slots} of `{ring}`")
         return state
 
@@ -100,8 +109,12 @@ def ring_machine(program: p.Program, ring: p.RingRef, transfers: int | None) -> 
 
     def finish(state: Ring) -> None:
         if state.last is not None and state.waited < min(state.started, state.last):
-            raise Fault("E222", f"a transfer into slot {state.waited % slots} of `{ring}` is never waited for", None,
-                        state.waited % slots)  # fmt: skip
+            raise Fault(
+                "E222",
+                f"a transfer into slot {state.waited % slots} of `{ring}` is never waited for",
+                None,
+                state.waited % slots,
+            )
 
     return Automaton(Ring(last=transfers), step, turn, _read, end, finish)
 

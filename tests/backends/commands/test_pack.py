@@ -38,9 +38,16 @@ def test_packs_and_says_what(go: Go, tmp_path: Path) -> None:
     packed = open_packed(tmp_path / "packed")
     assert said.pop("seconds") >= 0
     assert said == {
-        "folder": str(tmp_path / "packed"), "model": "qwen3", "schedule": "one", "dtype": "f32", "cores": 1,
-        "bytes": packed.nbytes, "written": 0, "resumed": True, "verified": False,
-    }  # fmt: skip
+        "folder": str(tmp_path / "packed"),
+        "model": "qwen3",
+        "schedule": "one",
+        "dtype": "f32",
+        "cores": 1,
+        "bytes": packed.nbytes,
+        "written": 0,
+        "resumed": True,
+        "verified": False,
+    }
     assert "is packed already" in go("--dtype", "f32")[1]
 
 
@@ -110,8 +117,18 @@ def test_what_is_wrong_is_told_without_traceback(go: Go, tmp_path: Path) -> None
     assert go(model="kimi_k3")[0] == 1
 
 
-@pytest.mark.parametrize("words", ["pack", "pack qwen3", "pack qwen3 -o a --dtype f16", "pack qwen3 -o a --size x",
-                                   "pack --check a -o b", "pack qwen3 --check a", "pack -o a"])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        "pack",
+        "pack qwen3",
+        "pack qwen3 -o a --dtype f16",
+        "pack qwen3 -o a --size x",
+        "pack --check a -o b",
+        "pack qwen3 --check a",
+        "pack -o a",
+    ],
+)
 def test_wrong_usage_is_status_2(words: str, capfd: pytest.CaptureFixture[str]) -> None:
     """With the usage on stderr."""
     assert main(words.split()) == 2

@@ -96,7 +96,10 @@ def test_people_are_told(file: Any) -> None:
     assert done.returncode == 1
     lines = done.stdout.splitlines()
     assert [line.split()[-1] for line in lines if line.split()[0] in ("step", "attention", "mlp")][:3] == [
-        "same", "same", "differs"]  # fmt: skip
+        "same",
+        "same",
+        "differs",
+    ]
     number = next(i for i, line in enumerate(Path(path).read_text().splitlines(), 1) if "part mlp" in line)
     assert f"`mlp` ({path}:{number}) differs from the reference" in done.stdout.replace("\n", "")
     assert "the kernels are interpreted" in done.stderr

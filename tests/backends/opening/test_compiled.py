@@ -111,9 +111,11 @@ def test_what_agrees_is_taken(made: Path, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda said: said.update(definition=said["definition"].replace("context 4096", "context 512")),
-         "another definition than the one that is served line {line} there: `context 512` "
-         "line {line} here: `context 4096`"),
+        (
+            lambda said: said.update(definition=said["definition"].replace("context 4096", "context 512")),
+            "another definition than the one that is served line {line} there: `context 512` "
+            "line {line} here: `context 4096`",
+        ),
         (lambda said: said.update(model="qwen4"), "model qwen4, and what is served has qwen3"),
         (lambda said: said.update(schedule="two"), "schedule two, and what is served has one"),
         (lambda said: said.update(dtype="f32"), "working type f32, and what is served has bf16"),
@@ -127,7 +129,7 @@ def test_what_agrees_is_taken(made: Path, folder: Path) -> None:
         (lambda said: said["versions"].update(jax="0.1"), f"with jax 0.1, and this host has {jax.__version__}"),
         (lambda said: said["versions"].pop("libtpu"), "with libtpu None, and this host has"),
     ],
-)  # fmt: skip
+)
 def test_each_difference_is_told_with_a_remedy(
     made: Path, folder: Path, change: Callable[[dict[str, Any]], Any], text: str
 ) -> None:
@@ -154,9 +156,15 @@ def test_the_remedy_makes_what_is_served(made: Path, folder: Path) -> None:
     """The command, parsed, is of the same Program; sizes that no config has are among its words."""
     for served in (
         compiled(made, folder).served,
-        open_model("qwen3", checkpoint=CHAT_TINY, sizes_from_config=True, sizes={"layers": 1}, backend="pallas",
-                   compiled=folder).compiled.served,
-    ):  # fmt: skip
+        open_model(
+            "qwen3",
+            checkpoint=CHAT_TINY,
+            sizes_from_config=True,
+            sizes={"layers": 1},
+            backend="pallas",
+            compiled=folder,
+        ).compiled.served,
+    ):
         words = shlex.split(served.command(folder, 2, 512))
         assert words[:2] == ["mks", "compile"]
         args = compiling._parsed(words[2:])
@@ -278,8 +286,9 @@ def test_a_loaded_step_decodes(made: Path) -> None:
     found = []
     packed = ["--packed", str(made / "packed"), "--ids", "5,6,7", "--max-tokens", "2", "--ignore-eos", "--json"]
     for script, options in ((PRETENDED, ["--compiled", str(made / "compiled")]), (PLAIN, [])):
-        done = children.run([sys.executable, "-c", script, "run", *packed, *options], capture_output=True, text=True,
-                            seconds=120)  # fmt: skip
+        done = children.run(
+            [sys.executable, "-c", script, "run", *packed, *options], capture_output=True, text=True, seconds=120
+        )
         assert done.returncode == 0, done.stderr[-3000:]
         assert ("loaded True for 1" in done.stderr) == bool(options)
         found.append(json.loads(done.stdout)["output_ids"])

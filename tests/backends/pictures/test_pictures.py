@@ -128,9 +128,11 @@ def test_lanes(name: str) -> None:
     names = [lane.name for lane in found]
     assert len(names) == len(set(names))
     program = made.program
-    for group, slots in [*((x.name, x.slots) for x in program.rings.values()),
-                         *((x.name, x.slots) for x in program.banks.values()),
-                         *((each, x.slots) for x in program.caches.values() for each in x.caches)]:  # fmt: skip
+    for group, slots in [
+        *((x.name, x.slots) for x in program.rings.values()),
+        *((x.name, x.slots) for x in program.banks.values()),
+        *((each, x.slots) for x in program.caches.values() for each in x.caches),
+    ]:
         assert [lane.name for lane in found if lane.group == str(group)] == [f"{group} {i}" for i in range(slots)]
     for lane in found:
         for a, b in zip(lane.events, lane.events[1:], strict=False):

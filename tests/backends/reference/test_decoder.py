@@ -36,10 +36,12 @@ def test_protocol():
     ("name", "rows", "span"),
     thorough_but(
         [("qwen3_tiny", 2, 1), ("qwen3_tiny", 1, 8), ("qwen38_tiny", 2, 1)],
-        [*((name, *size) for name in ("qwen3_tiny", "qwen38_tiny") for size in ((2, 1), (1, 8), (1, 32))),
-         ("kimi_k3_tiny", 2, 1)],
+        [
+            *((name, *size) for name in ("qwen3_tiny", "qwen38_tiny") for size in ((2, 1), (1, 8), (1, 32))),
+            ("kimi_k3_tiny", 2, 1),
+        ],
     ),
-)  # fmt: skip
+)
 def test_in_place(name, rows, span):
     """Caches and states are updated where they are: all aliased, none copied, and little room besides."""
     decoder = serving(name, rows=2, context=8192, chunk=32)
@@ -73,9 +75,11 @@ def test_depth():
     def size(layers):
         values = {**model.instance.values, "layers": layers, "full": tuple(range(3, layers, 4))}
         instance = evolve(model.instance, values=values)
-        empty = ((name, layer, np.zeros(instance.shape(weight.shape), np.float32))
-                 for name, weight in instance.model.weights.items()
-                 for layer in instance.owner_layers(weight.part) or (None,))  # fmt: skip
+        empty = (
+            (name, layer, np.zeros(instance.shape(weight.shape), np.float32))
+            for name, weight in instance.model.weights.items()
+            for layer in instance.owner_layers(weight.part) or (None,)
+        )
         decoder = ReferenceDecoder(instance, empty, rows=1, context=64, chunk=8)
         return len(decoder.lower(1, 1).as_text().splitlines())
 

@@ -17,9 +17,19 @@ from mks.dsl.frontend import load_definition
 from mks.dsl.model.instantiate import instantiate
 
 SIZES = {
-    "d": 32, "layers": 6, "vocab": 50, "q_heads": 4, "kv_heads": 2, "head": 8, "latent": 16, "moe": 12, "experts": 6,
-    "top": 2, "window": 7, "used": 44,
-}  # fmt: skip
+    "d": 32,
+    "layers": 6,
+    "vocab": 50,
+    "q_heads": 4,
+    "kv_heads": 2,
+    "head": 8,
+    "latent": 16,
+    "moe": 12,
+    "experts": 6,
+    "top": 2,
+    "window": 7,
+    "used": 44,
+}
 IDS = [int(i) for i in np.random.default_rng(5).integers(0, 44, 40)]
 
 

@@ -69,9 +69,11 @@ def emulated(places):
 
 @cache
 def found():
-    weights = ((name, layer, weight(name, layer).astype(np.float32))
-               for name, declared in instance().model.weights.items()
-               for layer in instance().owner_layers(declared.part) or (None,))  # fmt: skip
+    weights = (
+        (name, layer, weight(name, layer).astype(np.float32))
+        for name, declared in instance().model.weights.items()
+        for layer in instance().owner_layers(declared.part) or (None,)
+    )
     serving = ReferenceDecoder(instance(), weights, rows=1, context=32, chunk=8)
     assert all(array.dtype == jnp.bfloat16 for array in serving.weights.arrays.values())
     by_chunks = np.concatenate([serving.prefill(0, IDS[i : i + 8], i) for i in range(0, 16, 8)])

@@ -132,8 +132,9 @@ def test_rope(width, pairs, scaling):
     turned = plane * np.exp(1j * position[..., None, None] / scaling * 100.0 ** (-np.arange(0, n, 2) / n))
     wanted = x.copy()
     wanted[..., first], wanted[..., second] = turned.real, turned.imag
-    found = ops.table["rope"](jnp.asarray(x), jnp.asarray(position), theta=100.0, width=width, pairs=pairs,
-                              scaling=scaling)  # fmt: skip
+    found = ops.table["rope"](
+        jnp.asarray(x), jnp.asarray(position), theta=100.0, width=width, pairs=pairs, scaling=scaling
+    )
     close(found, wanted, 3e-4)
     np.testing.assert_array_equal(found[..., n:], x[..., n:])
 
@@ -169,8 +170,13 @@ def test_experts(tokens):
     share = normal(*tokens, 3)
     wanted = np.einsum("btk,btkoi,bti->bto", share, weights[ids], z)
     w, x = jnp.asarray(weights), jnp.asarray(z)
-    found = experts(lambda e, n: w[e] @ x.reshape(-1, 4)[n], lambda e: x @ w[e].T,
-                    Routes(jnp.asarray(ids, jnp.int32), jnp.asarray(share)), 6, 5)  # fmt: skip
+    found = experts(
+        lambda e, n: w[e] @ x.reshape(-1, 4)[n],
+        lambda e: x @ w[e].T,
+        Routes(jnp.asarray(ids, jnp.int32), jnp.asarray(share)),
+        6,
+        5,
+    )
     close(found, wanted, 1e-5)
 
 

@@ -75,8 +75,14 @@ def test_attend(size, last, counts):
     def check(start, lengths, t):
         q = normal(2, t, h, w)
         position = start[:, None] + np.arange(t, dtype=np.int32)
-        found = ops.table["attend"](jnp.asarray(q), keys.view(), values.view(), scale=0.7,
-                                    position=jnp.asarray(position), lengths=jnp.asarray(lengths))  # fmt: skip
+        found = ops.table["attend"](
+            jnp.asarray(q),
+            keys.view(),
+            values.view(),
+            scale=0.7,
+            position=jnp.asarray(position),
+            lengths=jnp.asarray(lengths),
+        )
         assert np.isfinite(np.asarray(found)).all()
         for b in range(2):
             for i in range(lengths[b]):
@@ -112,8 +118,15 @@ def test_attend_latent():
     def check(start, lengths, t):
         q = normal(2, t, h, nope + c)
         position = start[:, None] + np.arange(t, dtype=np.int32)
-        found = ops.table["attend_latent"](jnp.asarray(q), latent.view(), common.view(), jnp.asarray(kv_b), scale=0.4,
-                                           position=jnp.asarray(position), lengths=jnp.asarray(lengths))  # fmt: skip
+        found = ops.table["attend_latent"](
+            jnp.asarray(q),
+            latent.view(),
+            common.view(),
+            jnp.asarray(kv_b),
+            scale=0.4,
+            position=jnp.asarray(position),
+            lengths=jnp.asarray(lengths),
+        )
         for b in range(2):
             for i in range(lengths[b]):
                 expanded = (latent.seen(b, start[b] + i) @ kv_b.T).reshape(-1, h, nope + v)
@@ -139,8 +152,15 @@ def test_attend_block(causal):
     q, k, v = normal(2, t, h, w), normal(2, t, kv, w), normal(2, t, kv, n)
     position = np.array([[0], [26]], np.int32) + np.arange(t, dtype=np.int32)
     length = jnp.full(2, t)
-    found = ops.table["attend_block"](*map(jnp.asarray, (q, k, v)), keys.view(), values.view(), scale=0.6,
-                                      causal=causal, position=jnp.asarray(position), lengths=length)  # fmt: skip
+    found = ops.table["attend_block"](
+        *map(jnp.asarray, (q, k, v)),
+        keys.view(),
+        values.view(),
+        scale=0.6,
+        causal=causal,
+        position=jnp.asarray(position),
+        lengths=length,
+    )
     for b, before in ((0, 0), (1, last)):
         for i in range(t):
             end = i + 1 if causal else t

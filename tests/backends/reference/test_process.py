@@ -14,9 +14,12 @@ def run(code, *paths, **environment):
     """Run Python code in a new process; its output."""
     path = os.pathsep.join(map(str, [TESTS, *paths]))
     done = children.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path, **environment}, capture_output=True,
-        text=True, seconds=300,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+        seconds=300,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -69,16 +69,19 @@ def test_rows_that_are_given_no_token() -> None:
     assert ids.dtype == at.dtype == np.int32
 
 
-@pytest.mark.parametrize(("tokens", "positions", "message"), [
-    ([[1], [1]], [3, 8], "cannot read 1 ids at 8 into row 1 of 8 positions"),
-    ([[1], [1, 1]], [3, 7], "cannot read 2 ids at 7 into row 1"),
-    ([[1], [1]], [3, -1], "cannot read 1 ids at -1 into row 1"),
-    ([[1], [1, 1, 1]], [3, 0], "cannot read 3 ids into row 1: a step takes up to 2"),
-    ([[1]], [3, 0], "1 lists of tokens and 2 positions for 2 rows"),
-    ([[1], [1]], [3], "2 lists of tokens and 1 positions for 2 rows"),
-    ([[], [1]], [3, 3], "row 1 cannot go on at position 3: it holds 4 tokens"),
-    ([[], [1]], [3, 5], "row 1 cannot go on at position 5: it holds 4 tokens"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tokens", "positions", "message"),
+    [
+        ([[1], [1]], [3, 8], "cannot read 1 ids at 8 into row 1 of 8 positions"),
+        ([[1], [1, 1]], [3, 7], "cannot read 2 ids at 7 into row 1"),
+        ([[1], [1]], [3, -1], "cannot read 1 ids at -1 into row 1"),
+        ([[1], [1, 1, 1]], [3, 0], "cannot read 3 ids into row 1: a step takes up to 2"),
+        ([[1]], [3, 0], "1 lists of tokens and 2 positions for 2 rows"),
+        ([[1], [1]], [3], "2 lists of tokens and 1 positions for 2 rows"),
+        ([[], [1]], [3, 3], "row 1 cannot go on at position 3: it holds 4 tokens"),
+        ([[], [1]], [3, 5], "row 1 cannot go on at position 5: it holds 4 tokens"),
+    ],
+)
 def test_wrong_steps(tokens: list[list[int]], positions: list[int], message: str) -> None:
     """Positions beyond the context or not where a row ends, too many tokens, lists of other lengths."""
     rows = Sequences(2, 8, 8, tokens_per_row=2)

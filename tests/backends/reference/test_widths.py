@@ -24,8 +24,15 @@ def decoder(name):
 def test_narrow():
     """Widths below all rows, each of which takes a program."""
     assert [narrow(rows) for rows in (1, 2, 4, 5, 8, 9, 16, 17)] == [
-        (), (1,), (1,), (1, 4), (1, 4), (1, 4, 8), (1, 4, 8), (1, 4, 8, 16),
-    ]  # fmt: skip
+        (),
+        (1,),
+        (1,),
+        (1, 4),
+        (1, 4),
+        (1, 4, 8),
+        (1, 4, 8),
+        (1, 4, 8, 16),
+    ]
 
 
 @pytest.mark.parametrize(

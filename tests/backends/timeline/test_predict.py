@@ -89,8 +89,9 @@ def test_bytes_are_those_of_the_program() -> None:
 
 def test_tokens_of_one_sequence() -> None:
     """Eight read what one does, tiles and states included, see a tile together, and keep the state after each."""
-    one, rows, tokens = (predict(made, 4095, savings=False) for made in (
-        program("qwen38"), program("qwen38", 8), span("qwen38")))  # fmt: skip
+    one, rows, tokens = (
+        predict(made, 4095, savings=False) for made in (program("qwen38"), program("qwen38", 8), span("qwen38"))
+    )
     states = kept(program("qwen38").arrays, "state")
 
     def moved(made: Prediction, what: str) -> int:
@@ -109,8 +110,9 @@ def test_tokens_of_one_sequence() -> None:
 @pytest.mark.parametrize("model", ["qwen38", "kimi_k3"])
 def test_a_tile_that_several_tokens_see(model: str) -> None:
     """Their heads stand together: more than one row's, less than each token by itself."""
-    (alone, several) = (next(at.op for at in walk(made) if isinstance(at.op, p.Attend)) for made in (
-        program(model), span(model)))  # fmt: skip
+    (alone, several) = (
+        next(at.op for at in walk(made) if isinstance(at.op, p.Attend)) for made in (program(model), span(model))
+    )
     figures = targets["tpu7x"]
     one, eight = attend_tile(alone, program(model), figures), attend_tile(several, span(model), figures)
     assert one < eight < 8 * one
@@ -174,11 +176,19 @@ def test_the_exchange_of_a_sum_is_the_cost_of_small_models_over_many_cores() -> 
     assert "moe.x" in as_text(made)
 
 
-@pytest.mark.parametrize(("target", "codec", "counted"), [
-    ("tpu7x", "fp8", (801, 790)), ("v6e", "fp8", (1169, 1155)), ("v5p", "fp8", (1182, 1180)),
-    ("v5e", "fp8", (1149, 1145)), ("tpu7x", "mxfp4", (1084, 1548)), ("v6e", "mxfp4", (1166, 1801)),
-    ("v5p", "mxfp4", (1194, 3971)), ("v5e", "mxfp4", (1151, 3934)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("target", "codec", "counted"),
+    [
+        ("tpu7x", "fp8", (801, 790)),
+        ("v6e", "fp8", (1169, 1155)),
+        ("v5p", "fp8", (1182, 1180)),
+        ("v5e", "fp8", (1149, 1145)),
+        ("tpu7x", "mxfp4", (1084, 1548)),
+        ("v6e", "mxfp4", (1166, 1801)),
+        ("v5p", "mxfp4", (1194, 3971)),
+        ("v5e", "mxfp4", (1151, 3934)),
+    ],
+)
 def test_experts_cost_what_was_counted(target: str, codec: str, counted: tuple[int, int]) -> None:
     """Both products of an expert of Kimi K3, of one row or eight, within 5 % of the compiler's bundles."""
     layout = expert(384, 3584, codec)

@@ -100,8 +100,13 @@ def test_tiles_are_no_longer_than_what_a_core_has() -> None:
     """Where caches are shared out by positions, a line with a longer one would be refused."""
     lines = kimi(2, 4, positions="ep, tp", context=8192).replace("slots = 6", "slots = 8")
     made = program(Case("kimi_k3", 5, lines, 1, (("vocab", 32768),)))
-    tiles = {line.tile for choice in choices(made.schedule, made.instance, made) for move in choice.moves(made.schedule)
-             for line in move.schedule.prefetches if line.kind == "cache"}  # fmt: skip
+    tiles = {
+        line.tile
+        for choice in choices(made.schedule, made.instance, made)
+        for move in choice.moves(made.schedule)
+        for line in move.schedule.prefetches
+        if line.kind == "cache"
+    }
 
     assert tiles == {128, 256, 512, 1024}
 
@@ -166,12 +171,16 @@ def test_the_command_prints_a_schedule(
     assert "none" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("old", "new", "code"), [
-    ("context 4096", "context 9223372036854775808", "E218"),
-    ("slots = 12", "slots = 2000000", "E301"),
-])  # fmt: skip
-def test_what_does_not_fit_is_not_searched(old: str, new: str, code: str, tmp_path: Path,
-                                           capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("context 4096", "context 9223372036854775808", "E218"),
+        ("slots = 12", "slots = 2000000", "E301"),
+    ],
+)
+def test_what_does_not_fit_is_not_searched(
+    old: str, new: str, code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It is refused as `mks check` refuses it, before anything is simulated."""
     path = tmp_path / "wide.mks"
     path.write_text(TEXT.replace(old, new), "utf-8")

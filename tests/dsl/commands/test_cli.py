@@ -367,8 +367,9 @@ def test_a_full_disk_is_said() -> None:
     """An output that cannot be written is a message and status 1, no bug."""
     script = "import sys; from mks.dsl.commands.cli import main; sys.exit(main())"
     with open("/dev/full", "w") as full:
-        done = children.run([sys.executable, "-c", script, "check", SMALL], stdout=full, stderr=subprocess.PIPE,
-                            seconds=60, text=True)  # fmt: skip
+        done = children.run(
+            [sys.executable, "-c", script, "check", SMALL], stdout=full, stderr=subprocess.PIPE, seconds=60, text=True
+        )
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
     assert "bug" not in done.stderr

@@ -174,9 +174,11 @@ def test_the_editor_goes_away() -> None:
 def test_a_message_that_is_too_long(size: str) -> None:
     """Its length is believed no more than it is read: the session ends, and says why."""
     found = children.run(
-        [sys.executable, "-c", SCRIPT], input=f"Content-Length: {size}\r\n\r\n{{}}".encode(), capture_output=True,
+        [sys.executable, "-c", SCRIPT],
+        input=f"Content-Length: {size}\r\n\r\n{{}}".encode(),
+        capture_output=True,
         seconds=20,
-    )  # fmt: skip
+    )
 
     assert found.returncode == 1
     assert (

@@ -13,7 +13,8 @@ TWO = "target tpu7x 1x1x1\ncontext 256\nmesh tp = 2\nshard tp : "
 FOUR = "target v5e 2x2\ncontext 256\nmesh a = 2, b = 2\n"
 MIXED = DENSE.replace("      wo   :", '      wx   : bf16[kv_heads * head + d, d]  "wx"\n      wo   :')
 GRID = DENSE.replace("gate, up : bf16[ffn, d]", "gate, up : bf16[ffn * kv_heads, d]").replace(
-    "bf16[d, ffn]", "bf16[d, ffn * kv_heads]")  # fmt: skip
+    "bf16[d, ffn]", "bf16[d, ffn * kv_heads]"
+)
 
 
 def said(text: str, lines: str) -> list[tuple[str, str]]:
@@ -28,13 +29,16 @@ def said(text: str, lines: str) -> list[tuple[str, str]]:
     ("text", "lines", "message"),
     [
         (DENSE, TWO + "q_heads", "`q_heads` is sharded but `kv_heads`, whose 2 heads it shares, is not"),
-        (DENSE.replace("q_heads  = 4", "q_heads  = 12").replace("kv_heads = 2", "kv_heads = 6"),
-         FOUR + "shard a, b : q_heads, kv_heads", "core 1 has heads of `q_heads` that read [1, 2] of `kv_heads`, but"),
+        (
+            DENSE.replace("q_heads  = 4", "q_heads  = 12").replace("kv_heads = 2", "kv_heads = 6"),
+            FOUR + "shard a, b : q_heads, kv_heads",
+            "core 1 has heads of `q_heads` that read [1, 2] of `kv_heads`, but",
+        ),
         (DENSE, TWO + "q_heads, kv_heads, head", "two sizes of one axis of `attention.wq`"),
         (GRID, FOUR + "shard a : ffn\nshard b : q_heads, kv_heads", "two sizes of one axis of `mlp.gate`"),
         (MIXED, TWO + "q_heads, kv_heads", "`kv_heads` is not a factor of the axis `head * kv_heads + d`"),
     ],
-)  # fmt: skip
+)
 def test_refused(text: str, lines: str, message: str) -> None:
     """All in the same words as where the shares are cut."""
     found = said(text, lines)

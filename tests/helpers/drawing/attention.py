@@ -21,9 +21,12 @@ def attention(sketch: Sketch, part: Part | None = None) -> Part:
         sketch.constructs.add("odd head counts")
     gate = sketch.one(("", "", "in the query", "apart"))
     each = f"{q_heads} * {'2 * ' if gate == 'in the query' else ''}{head}"
-    part.weights += [f'wq : bf16[{each}, d] "wq"', f'wk : bf16[{kv_heads} * {head}, d] "wk"',
-                     f'wv : bf16[{kv_heads} * {value}, d] "wv"',
-                     f'wo : bf16[d, {q_heads} * {value}] "wo"']  # fmt: skip
+    part.weights += [
+        f'wq : bf16[{each}, d] "wq"',
+        f'wk : bf16[{kv_heads} * {head}, d] "wk"',
+        f'wv : bf16[{kv_heads} * {value}, d] "wv"',
+        f'wo : bf16[d, {q_heads} * {value}] "wo"',
+    ]
     if gate == "in the query":
         value_gate = value == head
         gate = gate if value_gate else "none after all"
@@ -104,10 +107,13 @@ def mla(sketch: Sketch) -> Part:
     sketch.constructs.add("latents")
     if sketch.sizes[heads] % 2:
         sketch.constructs.add("odd head counts")
-    part.weights += [f'q_a : bf16[{q_lora}, d] "q_a"', f'q_b : bf16[{heads} * ({nope} + {common}), {q_lora}] "q_b"',
-                     f'kv_a : bf16[{kv_lora} + {common}, d] "kv_a"',
-                     f'kv_b : bf16[{heads} * ({nope} + {value}), {kv_lora}] "kv_b"',
-                     f'wo : bf16[d, {heads} * {value}] "wo"']  # fmt: skip
+    part.weights += [
+        f'q_a : bf16[{q_lora}, d] "q_a"',
+        f'q_b : bf16[{heads} * ({nope} + {common}), {q_lora}] "q_b"',
+        f'kv_a : bf16[{kv_lora} + {common}, d] "kv_a"',
+        f'kv_b : bf16[{heads} * ({nope} + {value}), {kv_lora}] "kv_b"',
+        f'wo : bf16[d, {heads} * {value}] "wo"',
+    ]
     part.kept += ["cache {", f"  lat : bf16[{kv_lora}]", f"  com : bf16[{common}]", "}"]
     lora, latent = "qa", "c"
     if sketch.maybe(0.5):
@@ -119,8 +125,12 @@ def mla(sketch: Sketch) -> Part:
         part.body.append(f"qn, qp = split({query}, {nope}, {common})")
         query, key = "concat(qn, rope(qp, position, theta = 1e4))", "rope(s, position, theta = 1e4)"
         sketch.constructs |= {"rope", "split heads", "concat"}
-    part.body += [f"q = {query}", f"lat[position] = {latent}", f"com[position] = {key}",
-                  f"o = attend_latent(q, lat, com, kv_b, scale = ({nope} + {common}) ** -0.5)"]  # fmt: skip
+    part.body += [
+        f"q = {query}",
+        f"lat[position] = {latent}",
+        f"com[position] = {key}",
+        f"o = attend_latent(q, lat, com, kv_b, scale = ({nope} + {common}) ** -0.5)",
+    ]
     found, gates = "o", ()
     if sketch.maybe(0.4):
         part.weights.append(f'wg : bf16[{heads} * {value}, d] "wg"')

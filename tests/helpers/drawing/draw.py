@@ -89,12 +89,19 @@ def draw(seed: int, profile: Profile = TINY, cores: tuple[int, ...] = (1, 2, 2, 
     tokens = tuple(pick.randrange(sketch.sizes["vocab"] - 7) for _ in range(rows))
     context = next(int(line.split()[1]) for line in made.lines if line.startswith("context"))
     at = pick.choice((0, pick.randrange(context - rows), context - rows, 125))
-    positions = [at + i for i in range(rows)] if consecutive else [
-        at, *(pick.choice((0, pick.randrange(context), context - 1)) for _ in range(rows - 1))]  # fmt: skip
+    positions = (
+        [at + i for i in range(rows)]
+        if consecutive
+        else [at, *(pick.choice((0, pick.randrange(context), context - 1)) for _ in range(rows - 1))]
+    )
     if pick.random() < 0.15:
         # Of a table that ends before, the last entry is taken.
         tokens = (sketch.sizes["vocab"] + pick.choice((0, 3, 1000)), *tokens[1:])
         sketch.constructs.add("an id beyond the table")
-    constructs = {*sketch.constructs, working, f"{count} cores" if count > 1 else "1 core",
-                  *({"span"} if consecutive else {f"{rows} rows" if rows > 1 else "1 row"})}  # fmt: skip
+    constructs = {
+        *sketch.constructs,
+        working,
+        f"{count} cores" if count > 1 else "1 core",
+        *({"span"} if consecutive else {f"{rows} rows" if rows > 1 else "1 row"}),
+    }
     return Drawn(seed, text, rows, consecutive, working, count, tokens, tuple(positions), frozenset(constructs))

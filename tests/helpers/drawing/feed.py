@@ -15,7 +15,9 @@ def mlp(sketch: Sketch, part: Part | None = None) -> Part:
     act = sketch.one(_ACTS)
     both = "{g}" in act
     part.weights += ([f'gate : bf16[{ffn}, d] "gate"'] if both else []) + [
-        f'up : bf16[{ffn}, d] "up"', f'down : bf16[d, {ffn}] "down"']  # fmt: skip
+        f'up : bf16[{ffn}, d] "up"',
+        f'down : bf16[d, {ffn}] "down"',
+    ]
     up = f"up @ {sketch.read}"
     if sketch.maybe(0.15):
         part.weights.append(f'b_up : f32[{ffn}] "b_up"')

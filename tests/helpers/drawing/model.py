@@ -12,8 +12,11 @@ from .profile import Profile
 def model(pick: Random, profile: Profile) -> Sketch:
     """A model's parts, with the sizes that they need."""
     sketch = Sketch(pick, profile)
-    sketch.sizes |= {"d": sketch.one(profile.d), "layers": sketch.one(range(1, profile.most_layers + 1)),
-                     "vocab": sketch.one(profile.vocab)}  # fmt: skip
+    sketch.sizes |= {
+        "d": sketch.one(profile.d),
+        "layers": sketch.one(range(1, profile.most_layers + 1)),
+        "vocab": sketch.one(profile.vocab),
+    }
     sketch.banks, sketch.tied = sketch.maybe(0.2), sketch.maybe(0.2)
     sketch.wide = not sketch.banks and sketch.maybe(0.25)
     sketch.constructs |= {"tied embeddings"} if sketch.tied else set()
@@ -68,25 +71,34 @@ def _enter(sketch: Sketch) -> None:
     part = sketch.parts["enter"] = Part("enter")
     part.weights += ['norm : bf16[d] "norm"', 'res_norm : bf16[d] "res_norm"', 'res_proj : bf16[d] "res_proj"']
     x, h = sketch.name("b"), sketch.stream
-    part.body += [f"m = mix(banks[0 .. (layer + block - 1) // block], {x}, res_norm * res_proj, 1e-5)",
-                  f"{h} = rms_norm(m, norm, 1e-5)"]  # fmt: skip
+    part.body += [
+        f"m = mix(banks[0 .. (layer + block - 1) // block], {x}, res_norm * res_proj, 1e-5)",
+        f"{h} = rms_norm(m, norm, 1e-5)",
+    ]
 
 
 def _leave(sketch: Sketch) -> None:
     part = sketch.parts["leave"] = Part("leave")
     part.weights += ['norm : bf16[d] "norm"', 'res_norm : bf16[d] "res_norm"', 'res_proj : bf16[d] "res_proj"']
     x, h, a = sketch.name("b"), sketch.stream, sketch.name("a")
-    part.body += [f"banks[layer // block] = {x} when layer % block == 0",
-                  f"{x} = {a} when layer % block == 0 else {x} + {a}",
-                  f"m = mix(banks[0 .. layer // block + 1], {x}, res_norm * res_proj, 1e-5)",
-                  f"{h} = rms_norm(m, norm, 1e-5)"]  # fmt: skip
+    part.body += [
+        f"banks[layer // block] = {x} when layer % block == 0",
+        f"{x} = {a} when layer % block == 0 else {x} + {a}",
+        f"m = mix(banks[0 .. layer // block + 1], {x}, res_norm * res_proj, 1e-5)",
+        f"{h} = rms_norm(m, norm, 1e-5)",
+    ]
 
 
 def written(sketch: Sketch, name: str) -> str:
     """The model's text."""
-    top = ["mks 1", "", f"model {name} {{", *(f"  size {size} = {length}" for size, length in sketch.sizes.items()),
-           f"  list some = {sketch.one(('0', '1 .. layers by 2', '0 .. layers by 2'))}",
-           "  function situ(g, u) = 4 * tanh(g / 4) * sigmoid(g) * 25 * tanh(u / 25)"]  # fmt: skip
+    top = [
+        "mks 1",
+        "",
+        f"model {name} {{",
+        *(f"  size {size} = {length}" for size, length in sketch.sizes.items()),
+        f"  list some = {sketch.one(('0', '1 .. layers by 2', '0 .. layers by 2'))}",
+        "  function situ(g, u) = 4 * tanh(g / 4) * sigmoid(g) * 25 * tanh(u / 25)",
+    ]
     own = ['embed : bf16[vocab, d] "embed"', 'final_norm : bf16[d] "final_norm"']
     own += [] if sketch.tied else ['out : bf16[vocab, d] "out"']
     own += ['end_norm : bf16[d] "end_norm"', 'end_proj : bf16[d] "end_proj"'] if sketch.banks else []

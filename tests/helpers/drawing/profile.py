@@ -42,16 +42,32 @@ class Profile:
 
 
 TINY = Profile(
-    d=(40, 72, 130), head=(8, 16, 24), ffn=(40, 72, 136), vocab=(70, 130, 300), rank=(24, 40, 64), experts=(64, 96),
-    contexts=(256, 300, 512), tiles=(128, 256), slots=(4, 6, 8), kv_heads=(1, 2, 3), most_layers=3,
+    d=(40, 72, 130),
+    head=(8, 16, 24),
+    ffn=(40, 72, 136),
+    vocab=(70, 130, 300),
+    rank=(24, 40, 64),
+    experts=(64, 96),
+    contexts=(256, 300, 512),
+    tiles=(128, 256),
+    slots=(4, 6, 8),
+    kv_heads=(1, 2, 3),
+    most_layers=3,
     topologies=TOPOLOGIES,
-)  # fmt: skip
+)
 WIDE = Profile(
-    d=(128, 256, 384, 512, 768, 1024), head=(64, 128, 256), ffn=(256, 384, 1024, 2048), vocab=(512, 2048, 5000),
-    rank=(128, 256, 512), experts=(128, 256, 512), contexts=(256, 1000, 2048, 4096), tiles=(128, 256, 512),
-    slots=(4, 6, 8, 12, 20), kv_heads=(1, 2, 3, 4), most_layers=4, topologies=COMPILED,
-)  # fmt: skip
+    d=(128, 256, 384, 512, 768, 1024),
+    head=(64, 128, 256),
+    ffn=(256, 384, 1024, 2048),
+    vocab=(512, 2048, 5000),
+    rank=(128, 256, 512),
+    experts=(128, 256, 512),
+    contexts=(256, 1000, 2048, 4096),
+    tiles=(128, 256, 512),
+    slots=(4, 6, 8, 12, 20),
+    kv_heads=(1, 2, 3, 4),
+    most_layers=4,
+    topologies=COMPILED,
+)
 # Wide ones whose streams take up to all of a core's memory.
-FULL = evolve(
-    WIDE, d=(128, 256, 512, 1024, 2048, 4096), ffn=(256, 384, 1024, 2048, 4096), slots=(4, 10, 16, 20, 22)
-)  # fmt: skip
+FULL = evolve(WIDE, d=(128, 256, 512, 1024, 2048, 4096), ffn=(256, 384, 1024, 2048, 4096), slots=(4, 10, 16, 20, 22))

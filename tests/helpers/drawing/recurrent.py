@@ -30,13 +30,17 @@ def recurrent(sketch: Sketch, by_channel: bool) -> Part:
             found = f"silu(causal_conv({found}, c{name}, p{name}))"
         part.body.append(f"{name} = {found}")
     part.kept += [f"  S : f32[{v_heads}, {key}, {value}]", "}"]
-    part.body += [f"qn = l2_norm(heads(q, {k_heads}), 1e-6) * {key} ** -0.5",
-                  f"kn = l2_norm(heads(k, {k_heads}), 1e-6)"]  # fmt: skip
+    part.body += [
+        f"qn = l2_norm(heads(q, {k_heads}), 1e-6) * {key} ** -0.5",
+        f"kn = l2_norm(heads(k, {k_heads}), 1e-6)",
+    ]
     groups = _decay(sketch, part, by_channel, v_heads, key)
-    part.weights += [f'wb : bf16[{v_heads}, d] "wb"', f'gain : bf16[{value}] "gain"',
-                     f'wo : bf16[d, {v_heads} * {value}] "wo"']  # fmt: skip
-    part.body += [f"rate = sigmoid(wb @ {sketch.read})",
-                  f"o = delta_rule(qn, kn, heads(v, {v_heads}), decay, rate, S)"]  # fmt: skip
+    part.weights += [
+        f'wb : bf16[{v_heads}, d] "wb"',
+        f'gain : bf16[{value}] "gain"',
+        f'wo : bf16[d, {v_heads} * {value}] "wo"',
+    ]
+    part.body += [f"rate = sigmoid(wb @ {sketch.read})", f"o = delta_rule(qn, kn, heads(v, {v_heads}), decay, rate, S)"]
     found, first = "rms_norm(o, gain, 1e-6)", ["wq", "wk", "wv"]
     if sketch.maybe(0.6):
         part.weights.append(f'wz : bf16[{v_heads} * {value}, d] "wz"')

@@ -7,8 +7,7 @@ from attrs import define, field
 from .model import shared_by_all
 from .parts import Part, Sketch, Sum, Together
 
-_MESHES = {1: ((),), 2: ((2,), (2, 1), (1, 2)), 4: ((4,), (2, 2), (2, 2)),
-           8: ((8,), (2, 4), (4, 2), (2, 2, 2))}  # fmt: skip
+_MESHES = {1: ((),), 2: ((2,), (2, 1), (1, 2)), 4: ((4,), (2, 2), (2, 2)), 8: ((8,), (2, 4), (4, 2), (2, 2, 2))}
 
 
 @define
@@ -141,8 +140,9 @@ def _positions(made: Plan) -> None:
     attending = [part for part in sketch.parts.values() if "cache" in part.has]
     if not attending or any("heads" in part.has for part in attending) or not sketch.maybe(0.5):
         return
-    over = [axis for axis in made.over_all if all(axis in made.cut.get(part.shared[0].sizes[0], ())
-                                                  for part in attending)]  # fmt: skip
+    over = [
+        axis for axis in made.over_all if all(axis in made.cut.get(part.shared[0].sizes[0], ()) for part in attending)
+    ]
     if over:
         made.lines.append(f"shard {', '.join(_subset(made, over))} : position")
         sketch.constructs.add("positions shared out")
@@ -192,8 +192,13 @@ def _streams(made: Plan) -> None:
         lines[-1].append(f"step : {'embed' if sketch.tied else 'out'}")
     for name, own in zip(("dense", "second"), lines, strict=False):
         if own:
-            made.lines += [f"stream {name} {{", f"  slots = {sketch.one(sketch.profile.slots)}", "  slot = 2560 KiB",
-                           *(f"  {line}" for line in own), "}"]  # fmt: skip
+            made.lines += [
+                f"stream {name} {{",
+                f"  slots = {sketch.one(sketch.profile.slots)}",
+                "  slot = 2560 KiB",
+                *(f"  {line}" for line in own),
+                "}",
+            ]
 
 
 def _group(weights: tuple[str, ...]) -> str:
@@ -214,8 +219,10 @@ def _moves(made: Plan, context: int) -> None:
             sketch.constructs.add("experts mxfp4 kept as fp8")
         if "cache" in part.has and maybe(0.6):
             tile = sketch.one([t for t in sketch.profile.tiles if t <= context])
-            made.lines.append(f"prefetch {part.name}.cache at {part.name}.start "
-                              f"(tile = {tile} tokens, slots = {sketch.one((1, 2, 3))})")  # fmt: skip
+            made.lines.append(
+                f"prefetch {part.name}.cache at {part.name}.start "
+                f"(tile = {tile} tokens, slots = {sketch.one((1, 2, 3))})"
+            )
             sketch.constructs.add("prefetched cache")
         if "latents" in part.has and not any("position" in line for line in made.lines) and maybe(0.4):
             made.lines.append(f"form {part.name}.cache = expanded")

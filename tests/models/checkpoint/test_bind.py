@@ -56,8 +56,13 @@ def test_entries_cover_all_bytes_in_reading_order(toy: Model, make: Make) -> Non
     entries = loaded(toy, make()).entries()
 
     assert [(e.weight, e.layer) for e in entries] == [
-        ("embed", None), ("out", None), ("mlp.norm", 0), ("mlp.w", 0), ("mlp.norm", 1), ("mlp.w", 1)
-    ]  # fmt: skip
+        ("embed", None),
+        ("out", None),
+        ("mlp.norm", 0),
+        ("mlp.w", 0),
+        ("mlp.norm", 1),
+        ("mlp.w", 1),
+    ]
     assert [e.nbytes for e in entries] == [256, 256, 32, 128, 32, 128]
 
 
@@ -75,8 +80,9 @@ def test_absent_tensors_are_listed_weight_by_weight(toy: Model, make: Make) -> N
     found = refused(toy, make(change))
 
     assert [(d.code, d.message) for d in found] == [
-        ("E420", "`embed` is not in the checkpoint"), ("E420", "`mlp.w` is not in the checkpoint")
-    ]  # fmt: skip
+        ("E420", "`embed` is not in the checkpoint"),
+        ("E420", "`mlp.w` is not in the checkpoint"),
+    ]
     assert found[1].notes == ("absent: `layers.0.w.weight`", "absent: `layers.1.w.weight`")
     assert found[1].primary is not None
     assert found[1].primary.span.text == "w"
@@ -334,8 +340,9 @@ def test_aliases_are_followed(compile_text: Callable[..., Model], toy_text: str,
 
     found = refused(compile_text(text.replace(CHAIN[0], CHAIN[1].format("out"))), folder)
     assert [(d.code, d.notes) for d in found] == [
-        ("E420", ("absent: `lm_head.weight`",)), ("E420", ("absent: `second.weight`",))
-    ]  # fmt: skip
+        ("E420", ("absent: `lm_head.weight`",)),
+        ("E420", ("absent: `second.weight`",)),
+    ]
 
 
 # Rows, stacks and layouts
@@ -385,9 +392,13 @@ def stacked() -> Arrays:
     """Tensors for the definition with experts."""
     rng = np.random.default_rng(1)
     shapes = {
-        "embed.weight": (16, 8), "layers.0.gate.weight": (3, 8), "layers.0.bias": (1, 1, 5, 1),
-        "layers.0.experts.gate_up": (3, 8, 8), "layers.0.qkv": (12, 1, 8), "layers.0.taps": (9,),
-    }  # fmt: skip
+        "embed.weight": (16, 8),
+        "layers.0.gate.weight": (3, 8),
+        "layers.0.bias": (1, 1, 5, 1),
+        "layers.0.experts.gate_up": (3, 8, 8),
+        "layers.0.qkv": (12, 1, 8),
+        "layers.0.taps": (9,),
+    }
     shapes |= {f"layers.0.experts.{e}.w2.weight": (8, 4) for e in range(3)}
     return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
 

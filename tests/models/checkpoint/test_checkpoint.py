@@ -183,8 +183,9 @@ def test_index_may_only_name_files_of_its_folder(indexed: Path, file: Any) -> No
     assert codes(indexed) == ["E408"]
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b'{"weight_map": []}', b'{"weight_map": {}}', b"\xff",
-                                     b"[" * 99_999])  # fmt: skip
+@pytest.mark.parametrize(
+    "content", [b"{", b"[]", b"{}", b'{"weight_map": []}', b'{"weight_map": {}}', b"\xff", b"[" * 99_999]
+)
 def test_broken_index(indexed: Path, content: bytes) -> None:
     """An index that is not JSON, or holds no map, is one error."""
     (indexed / INDEX).write_bytes(content)

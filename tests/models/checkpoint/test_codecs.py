@@ -296,13 +296,17 @@ def test_every_codec_is_read_through_a_definition(bound: Callable[..., Any], cod
     binding, found = bound(codec, 'rows 0 .. scale "s"', 'rows n .. scale "s"', g=packed, s=scale)
 
     assert binding is not None, found
-    whole = np.stack([
-        {"mxfp4": lambda e: codecs.mxfp4(packed[e], scale[e]),
-         "int8 by column": lambda e: codecs.int8(packed[e], scale[e, :, 0]),
-         "int4 group 32": lambda e: codecs.int4(packed[e], scale[e], 32),
-         "fp8 block 3": lambda e: codecs.fp8(packed[e], scale[e], 3)}[codec](e)
-        for e in range(2)
-    ]).astype(ml_dtypes.bfloat16)  # fmt: skip
+    whole = np.stack(
+        [
+            {
+                "mxfp4": lambda e: codecs.mxfp4(packed[e], scale[e]),
+                "int8 by column": lambda e: codecs.int8(packed[e], scale[e, :, 0]),
+                "int4 group 32": lambda e: codecs.int4(packed[e], scale[e], 32),
+                "fp8 block 3": lambda e: codecs.fp8(packed[e], scale[e], 3),
+            }[codec](e)
+            for e in range(2)
+        ]
+    ).astype(ml_dtypes.bfloat16)
     assert np.array_equal(read(binding, "moe.g", 0), whole[:, :8])
     assert np.array_equal(read(binding, "moe.u", 0), whole[:, 8:])
     assert len(list(read_all(binding))) == 5

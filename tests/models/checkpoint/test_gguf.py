@@ -31,10 +31,16 @@ def tensors(rng: np.random.Generator, tied: bool) -> dict[str, np.ndarray]:
     shapes = {"token_embd": (VOCAB, WIDTH), "output_norm": (WIDTH,)} | ({} if tied else {"output": (VOCAB, WIDTH)})
     for layer in range(2):
         block = {
-            "attn_norm": (WIDTH,), "attn_q": (HEADS * head, WIDTH), "attn_k": (KV_HEADS * head, WIDTH),
-            "attn_v": (KV_HEADS * head, WIDTH), "attn_output": (WIDTH, HEADS * head), "ffn_norm": (WIDTH,),
-            "ffn_gate": (FFN, WIDTH), "ffn_up": (FFN, WIDTH), "ffn_down": (WIDTH, FFN),
-        }  # fmt: skip
+            "attn_norm": (WIDTH,),
+            "attn_q": (HEADS * head, WIDTH),
+            "attn_k": (KV_HEADS * head, WIDTH),
+            "attn_v": (KV_HEADS * head, WIDTH),
+            "attn_output": (WIDTH, HEADS * head),
+            "ffn_norm": (WIDTH,),
+            "ffn_gate": (FFN, WIDTH),
+            "ffn_up": (FFN, WIDTH),
+            "ffn_down": (WIDTH, FFN),
+        }
         shapes |= {f"blk.{layer}.{name}": shape for name, shape in block.items()}
     return {f"{name}.weight": rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
 
@@ -47,9 +53,13 @@ def write(tmp_path: Path) -> Write:
         path = tmp_path / "model.gguf"
         writer = gguf.GGUFWriter(path, arch)
         numbers = {
-            "block_count": 2, "context_length": 128, "embedding_length": WIDTH, "feed_forward_length": FFN,
-            "attention.head_count": HEADS, "attention.head_count_kv": KV_HEADS,
-        }  # fmt: skip
+            "block_count": 2,
+            "context_length": 128,
+            "embedding_length": WIDTH,
+            "feed_forward_length": FFN,
+            "attention.head_count": HEADS,
+            "attention.head_count_kv": KV_HEADS,
+        }
         for name, number in numbers.items():
             if name != skip:
                 writer.add_uint32(f"{arch}.{name}", number)
@@ -125,11 +135,20 @@ def test_config_from_metadata(write: Write) -> None:
 
     assert config is not None
     wanted = {
-        "hidden_size": WIDTH, "num_hidden_layers": 2, "intermediate_size": FFN, "num_attention_heads": HEADS,
-        "num_key_value_heads": KV_HEADS, "head_dim": WIDTH // HEADS, "vocab_size": VOCAB, "rope_theta": 1e5,
-        "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2,
+        "hidden_size": WIDTH,
+        "num_hidden_layers": 2,
+        "intermediate_size": FFN,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": WIDTH // HEADS,
+        "vocab_size": VOCAB,
+        "rope_theta": 1e5,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
         "max_position_embeddings": 128,
-    }  # fmt: skip
+    }
     assert {key: config[key] for key in wanted} == wanted
     assert config["rope_parameters"] == {"rope_type": "default", "rope_theta": 1e5}
 

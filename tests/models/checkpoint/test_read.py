@@ -21,10 +21,15 @@ from mks.models.checkpoint.read import read, read_all
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "tests" / "data"
 SHIPPED = [
-    ("qwen3", "qwen3_tiny", "f32"), ("qwen3", "chat_tiny", None), ("qwen38", "qwen38_tiny", "f32"),
-    ("qwen38", "qwen38_tp8", "bf16"), ("kimi_k3", "kimi_k3_tiny", "f32"), ("kimi_k3", "kimi_k3_mxfp4_tiny", "f32"),
-    ("kimi_k3", "kimi_k3_mxfp4_tp8", "f32"), ("dspark", "dspark_tiny", "f32"),
-]  # fmt: skip
+    ("qwen3", "qwen3_tiny", "f32"),
+    ("qwen3", "chat_tiny", None),
+    ("qwen38", "qwen38_tiny", "f32"),
+    ("qwen38", "qwen38_tp8", "bf16"),
+    ("kimi_k3", "kimi_k3_tiny", "f32"),
+    ("kimi_k3", "kimi_k3_mxfp4_tiny", "f32"),
+    ("kimi_k3", "kimi_k3_mxfp4_tp8", "f32"),
+    ("dspark", "dspark_tiny", "f32"),
+]
 
 
 def model(name: str) -> Model:
@@ -119,8 +124,16 @@ def test_both_forms_of_kimi_bind_to_one_definition() -> None:
 
 
 SMALL = {
-    "d": 64, "layers": 3, "vocab": 32, "q_heads": 4, "kv_heads": 2, "head": 16, "latent": 32, "moe": 48, "experts": 3
-}  # fmt: skip
+    "d": 64,
+    "layers": 3,
+    "vocab": 32,
+    "q_heads": 4,
+    "kv_heads": 2,
+    "head": 16,
+    "latent": 32,
+    "moe": 48,
+    "experts": 3,
+}
 
 
 @pytest.fixture

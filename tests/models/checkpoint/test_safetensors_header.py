@@ -86,7 +86,7 @@ def test_accepts_a_sound_file() -> None:
         (build({"x": F32 | {"data_offsets": [4, 12]}}, b"\0" * 12), "E406"),
         (build({"x": F32}, b"\0" * 9), "E406"),
     ],
-)  # fmt: skip
+)
 def test_tells_each_fault_apart(data: bytes, code: str) -> None:
     """Every way to break a file has its own code, and one cause gives one error."""
     assert codes(data) == [code]
@@ -138,8 +138,10 @@ sound = st.lists(st.tuples(st.sampled_from(["F32", "BF16", "U8"]), st.lists(st.i
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.binary(max_size=200) | st.dictionaries(st.text(max_size=4), entries, max_size=4).map(
-    lambda header: build(header, b"\0" * 24)))  # fmt: skip
+@given(
+    st.binary(max_size=200)
+    | st.dictionaries(st.text(max_size=4), entries, max_size=4).map(lambda header: build(header, b"\0" * 24))
+)
 @example(build({}, b""))
 @example(build(b"{}   ", b""))
 def test_never_raises_and_accepts_only_what_the_package_accepts(data: bytes) -> None:

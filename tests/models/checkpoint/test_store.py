@@ -134,8 +134,10 @@ def test_a_block_that_would_lose_bits_is_refused(checkpoint: Callable[..., Path]
     where = "`1.2.down_scale`: expert 2, output 7, inputs 0 .. 320: scales from 2 ** -27 to 2 ** -"
     assert found.notes[0].startswith(where)
     assert "448 and 2 ** -9" in found.notes[1]
-    assert found.helps == ("`store moe.down as fp8 block 288` would keep this matrix",
-                           "without the line `moe.down` stays as it is stored")  # fmt: skip
+    assert found.helps == (
+        "`store moe.down as fp8 block 288` would keep this matrix",
+        "without the line `moe.down` stays as it is stored",
+    )
 
     for other in (line.format(288), "store moe.gate as fp8 block 256", "store moe.up, moe.gate as fp8 block 32"):
         pack(prepared(source(other), folder), tmp_path / other.replace(" ", "_"))

@@ -49,9 +49,10 @@ def test_each_pattern_is_told_with_its_count(toy: Model, make: Make) -> None:
     assert told.code == "E437"
     assert told.message == f"6 tensors are in `{folder}` but not read by `toy`"
     assert told.notes == ("`layers.{0..1}.w.bias (2)`", "`vision.* (4)`")
-    assert told.helps == ("`layers.0.w.bias` lies beside `mlp.w`: is a line missing?",
-                          '`ignore "layers.*.w.bias", "vision.*"` in the model declares that they are not read',
-                          )  # fmt: skip
+    assert told.helps == (
+        "`layers.0.w.bias` lies beside `mlp.w`: is a line missing?",
+        '`ignore "layers.*.w.bias", "vision.*"` in the model declares that they are not read',
+    )
 
 
 def test_a_definition_that_lacks_norms() -> None:
@@ -64,14 +65,23 @@ def test_a_definition_that_lacks_norms() -> None:
     (told,) = found(definition.models["qwen3"], DATA / "qwen3_tiny", adopt=True, working="f32")
 
     assert told.code == "E437"
-    assert told.notes == ("`model.layers.{0..3}.self_attn.k_norm.weight (4)`",
-                          "`model.layers.{0..3}.self_attn.q_norm.weight (4)`")  # fmt: skip
+    assert told.notes == (
+        "`model.layers.{0..3}.self_attn.k_norm.weight (4)`",
+        "`model.layers.{0..3}.self_attn.q_norm.weight (4)`",
+    )
 
 
-@pytest.mark.parametrize("words", [
-    "check FILE --adopt", "plan FILE --adopt", "run FILE --sizes config --ids 1 --max-tokens 1",
-    "serve FILE --sizes config --port 0", "pack FILE --sizes config -o OUT", "verify FILE --sizes config",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        "check FILE --adopt",
+        "plan FILE --adopt",
+        "run FILE --sizes config --ids 1 --max-tokens 1",
+        "serve FILE --sizes config --port 0",
+        "pack FILE --sizes config -o OUT",
+        "verify FILE --sizes config",
+    ],
+)
 def test_every_command_that_takes_a_checkpoint(words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """It refuses a model that is read in part."""
     text = (FOLDER / "qwen38.mks").read_text("utf-8").replace('  ignore "model.visual.*"\n', "")
@@ -96,9 +106,15 @@ def test_ignore_says_what_is_meant(toy_text: str, compile_text: Compile, make: M
     """`*` is any text, `{size}` a size's value; a pattern may cover nothing, also in a type that is not read."""
     lines = '  ignore "vision.*", "nothing.*"\n  ignore "layers.{layers}.*"\n  weights {\n    embed'
     model = compile_text(toy_text.replace("  weights {\n    embed", lines))
-    folder = make(lambda arrays: arrays.update({
-        "vision.x": np.zeros(3, np.int64), "layers.2.eh": np.ones(2, np.float32),
-        "layers.2.w.weight": np.ones((8, 8), np.float32)}))  # fmt: skip
+    folder = make(
+        lambda arrays: arrays.update(
+            {
+                "vision.x": np.zeros(3, np.int64),
+                "layers.2.eh": np.ones(2, np.float32),
+                "layers.2.w.weight": np.ones((8, 8), np.float32),
+            }
+        )
+    )
     assert found(model, folder) == []
     make(extra(layers__3__w__weight=(8, 8)))
     (told,) = found(model, folder)
@@ -156,13 +172,21 @@ def test_what_another_message_proposes_is_not_told_twice(toy: Model, make: Make)
     assert (told.code, told.helps) == ("E420", ("did you mean `layers.0.nrm.weight`?",))
 
 
-@pytest.mark.parametrize(("definition", "data"), [
-    ("qwen3", "qwen3_tiny"), ("qwen38", "qwen38_tiny"), ("kimi_k3", "kimi_k3_mxfp4_tiny"), ("dspark", "dspark_tiny"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("definition", "data"),
+    [
+        ("qwen3", "qwen3_tiny"),
+        ("qwen38", "qwen38_tiny"),
+        ("kimi_k3", "kimi_k3_mxfp4_tiny"),
+        ("dspark", "dspark_tiny"),
+    ],
+)
 def test_shipped_definitions_read_all_but_what_they_name(definition: str, data: str, tmp_path: Path) -> None:
     """What real checkpoints hold besides is passed over, and one tensor more is not."""
-    named = {"qwen38": ["model.visual.blocks.0.attn.qkv.bias", "mtp.fc.weight", "mtp.layers.0.mlp.up_proj.weight"],
-             "kimi_k3": ["vision_tower.encoder.blocks.0.wo.weight", "mm_projector.proj.0.weight"]}  # fmt: skip
+    named = {
+        "qwen38": ["model.visual.blocks.0.attn.qkv.bias", "mtp.fc.weight", "mtp.layers.0.mlp.up_proj.weight"],
+        "kimi_k3": ["vision_tower.encoder.blocks.0.wo.weight", "mm_projector.proj.0.weight"],
+    }
     model = check_source(Source(str(path := FOLDER / f"{definition}.mks"), path.read_text("utf-8"))).models[definition]
     shutil.copy(DATA / data / "config.json", tmp_path)
     arrays = load_file(DATA / data / "model.safetensors") | {

@@ -249,8 +249,9 @@ def test_a_folder_of_the_first_format(folder: Path) -> None:
     (found,) = refused.value.diagnostics
 
     assert found.code == "E431"
-    assert found.helps == ("`mks pack qwen38.mks --checkpoint DIR --sizes config --schedule ironwood4 --dtype bf16 "
-                           "-o NEW` packs it again",)  # fmt: skip
+    assert found.helps == (
+        "`mks pack qwen38.mks --checkpoint DIR --sizes config --schedule ironwood4 --dtype bf16 -o NEW` packs it again",
+    )
 
 
 def test_files_of_two_cores_that_changed_places(folder: Path) -> None:

@@ -168,9 +168,15 @@ def test_what_a_server_needs_is_there(checkpoint: Path, tmp_path: Path) -> None:
     pack(prepared(SOURCE, checkpoint, "two"), tmp_path / "packed")
 
     assert sorted(content(tmp_path / "packed")) == [
-        "chat_template.jinja", "config.json", "core-000.safetensors", "core-001.safetensors", "generation_config.json",
-        "manifest.json", "tokenizer.json", "tokenizer_config.json",
-    ]  # fmt: skip
+        "chat_template.jinja",
+        "config.json",
+        "core-000.safetensors",
+        "core-001.safetensors",
+        "generation_config.json",
+        "manifest.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
 
 
 def test_pieces_fill_every_array_once(checkpoint: Path) -> None:

@@ -57,10 +57,13 @@ def tried(given: Quantised, inputs: int, block: int) -> Quantised | BlockError:
 
 @settings(max_examples=150, deadline=None)
 @given(
-    inputs=st.integers(1, 700), group=st.sampled_from([1, 2, 8, 16, 32]), block=st.sampled_from([32, 96, 128, 256]),
-    lowest=st.one_of(st.integers(-30, 5), st.sampled_from([-126, 105])), spread=st.integers(0, 22),
+    inputs=st.integers(1, 700),
+    group=st.sampled_from([1, 2, 8, 16, 32]),
+    block=st.sampled_from([32, 96, 128, 256]),
+    lowest=st.one_of(st.integers(-30, 5), st.sampled_from([-126, 105])),
+    spread=st.integers(0, 22),
     seed=st.integers(0, 999),
-)  # fmt: skip
+)
 def test_exact_or_refused(inputs: int, group: int, block: int, lowest: int, spread: int, seed: int) -> None:
     """Every weight keeps its value and its sign; what is refused has no exact scale at all, and what is offered has."""
     inputs = max(group, inputs // group * group)

@@ -45,9 +45,12 @@ def by_element(padded: np.ndarray, made: Tiling) -> np.ndarray:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    outputs=st.integers(1, 1400), inputs=st.integers(1, 300), bits=st.sampled_from([4, 8, 16, 32]),
-    cuts=st.lists(st.integers(0, 1400), max_size=3), seed=st.integers(0, 9),
-)  # fmt: skip
+    outputs=st.integers(1, 1400),
+    inputs=st.integers(1, 300),
+    bits=st.sampled_from([4, 8, 16, 32]),
+    cuts=st.lists(st.integers(0, 1400), max_size=3),
+    seed=st.integers(0, 9),
+)
 def test_what_is_packed_can_be_unpacked(outputs: int, inputs: int, bits: int, cuts: list[int], seed: int) -> None:
     """For all shapes, from matrices one below the other that are themselves parts of larger ones; the rest is zero."""
     inputs += inputs % 2 if bits == 4 else 0

@@ -202,9 +202,13 @@ def test_copies_have_their_own_seeds(server: Running) -> None:
 def test_parallel_requests_are_what_they_are_alone(server: Running) -> None:
     """Seeded, greedy and penalised requests in one batch do not touch each other."""
     kinds: list[dict[str, Any]] = [
-        {"temperature": 0}, {"temperature": 1.3, "seed": 5}, {"temperature": 1.0, "seed": 5, "top_p": 0.8},
-        {"temperature": 0, "presence_penalty": 2}, {"temperature": 0, "stop": ["a"]}, {"max_tokens": 3, "seed": 1},
-    ]  # fmt: skip
+        {"temperature": 0},
+        {"temperature": 1.3, "seed": 5},
+        {"temperature": 1.0, "seed": 5, "top_p": 0.8},
+        {"temperature": 0, "presence_penalty": 2},
+        {"temperature": 0, "stop": ["a"]},
+        {"max_tokens": 3, "seed": 1},
+    ]
     bodies = [{"prompt": f"Prompt {number % 4}", "max_tokens": 16, **kinds[number % 6]} for number in range(24)]
     alone = [answer(server, "/v1/completions", **body)["choices"] for body in bodies]
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
@@ -234,8 +238,11 @@ def test_echo_scores_the_prompt(server: Running, tokenizer: Tokenizer) -> None:
     assert longer["logprobs"]["token_logprobs"] == scores["token_logprobs"] + plain["logprobs"]["token_logprobs"]
     moved = [offset + len(prompt) for offset in plain["logprobs"]["text_offset"]]
     assert longer["logprobs"]["text_offset"] == scores["text_offset"] + moved
-    parts = events(server, "/v1/completions", {"prompt": prompt, "max_tokens": 4, "echo": True, "ignore_eos": True,
-                                               "temperature": 0, "logprobs": 1})  # fmt: skip
+    parts = events(
+        server,
+        "/v1/completions",
+        {"prompt": prompt, "max_tokens": 4, "echo": True, "ignore_eos": True, "temperature": 0, "logprobs": 1},
+    )
     assert "".join(part["choices"][0]["text"] for part in parts) == longer["text"]
     assert parts[0]["choices"][0]["logprobs"]["tokens"][: len(ids)] == scores["tokens"]
     assert complete(server, ids, echo=True, max_tokens=4)["choices"][0]["text"] == longer["text"]

@@ -68,11 +68,19 @@ MARKUP = [
     ),
 ]
 XTML = [
-    "<|close|>think<|sep|>", "<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|open|>tools<|sep|>",
-    '<|open|>call tool="f" index="1"<|sep|>', '<|open|>argument key="city" type="string"<|sep|>Rome',
-    '<|open|>argument key="n" type="number"<|sep|>12', "<|close|>argument<|sep|>", "<|close|>call<|sep|>",
-    "<|close|>tools<|sep|>", '<|open|>json type="object"<|sep|>{"n": [1]', '<|open|>call tool="" index="2"<|sep|>',
-]  # fmt: skip
+    "<|close|>think<|sep|>",
+    "<|open|>response<|sep|>",
+    "<|close|>response<|sep|>",
+    "<|open|>tools<|sep|>",
+    '<|open|>call tool="f" index="1"<|sep|>',
+    '<|open|>argument key="city" type="string"<|sep|>Rome',
+    '<|open|>argument key="n" type="number"<|sep|>12',
+    "<|close|>argument<|sep|>",
+    "<|close|>call<|sep|>",
+    "<|close|>tools<|sep|>",
+    '<|open|>json type="object"<|sep|>{"n": [1]',
+    '<|open|>call tool="" index="2"<|sep|>',
+]
 
 
 @frozen

@@ -79,8 +79,9 @@ def test_choices_by_log_probabilities(smollm2: Running, tmp_path: Path) -> None:
     tokenizer, _ = default_checkpoint("smollm2")
     arguments = f"model=smollm2,base_url={smollm2.url}/v1/completions,tokenizer_backend=huggingface"
     arguments += f",tokenizer={tokenizer},num_concurrent=4,max_retries=1"
-    results, samples = evaluate(tmp_path, "multiple_choice", CHOICE, "--model", "local-completions",
-                                "--model_args", arguments)  # fmt: skip
+    results, samples = evaluate(
+        tmp_path, "multiple_choice", CHOICE, "--model", "local-completions", "--model_args", arguments
+    )
     assert len(samples) == len(QUESTIONS)
     assert results["acc,none"] == 1.0
 
@@ -88,8 +89,16 @@ def test_choices_by_log_probabilities(smollm2: Running, tmp_path: Path) -> None:
 def test_answers_by_chat(smollm2: Running, tmp_path: Path) -> None:
     """`local-chat-completions` asks in conversations, and gets what the API says otherwise."""
     arguments = f"model=smollm2,base_url={smollm2.url}/v1/chat/completions,num_concurrent=4,max_retries=1"
-    _, samples = evaluate(tmp_path, "generate_until", GENERATE, "--model", "local-chat-completions",
-                          "--apply_chat_template", "--model_args", arguments)  # fmt: skip
+    _, samples = evaluate(
+        tmp_path,
+        "generate_until",
+        GENERATE,
+        "--model",
+        "local-chat-completions",
+        "--apply_chat_template",
+        "--model_args",
+        arguments,
+    )
     assert len(samples) == len(QUESTIONS)
     for sample in samples:
         message = {"role": "user", "content": sample["doc"]["question"]}

@@ -78,8 +78,9 @@ def test_gauges_show_what_runs_and_waits(own_server: Running) -> None:
     server = own_server
     server.decoder.gate.clear()
     given = {"json": ASK, "timeout": None}
-    threads = [threading.Thread(target=httpx.post, args=(server.url + "/v1/completions",), kwargs=given)
-               for _ in range(3)]  # fmt: skip
+    threads = [
+        threading.Thread(target=httpx.post, args=(server.url + "/v1/completions",), kwargs=given) for _ in range(3)
+    ]
     engine = server.service.engine
     threads[0].start()
     # While a step hangs nobody else is admitted.
@@ -138,8 +139,10 @@ def test_whichever_way_a_request_ends(own_server: Running, way: str, stream: boo
         server.decoder.gate.set()
         wait_for(lambda: engine.running == 0)
     after = metrics(server)
-    ended = {name: after[f"vllm:request_success_total/{name}"] - before[f"vllm:request_success_total/{name}"]
-             for name in ("stop", "length", "abort", "error")}  # fmt: skip
+    ended = {
+        name: after[f"vllm:request_success_total/{name}"] - before[f"vllm:request_success_total/{name}"]
+        for name in ("stop", "length", "abort", "error")
+    }
     expected = {"refused": {}, "abort queued": {"abort": 3}, "stopping": {"abort": 3}}.get(way, {way: 1})
     assert {name: count for name, count in ended.items() if count} == expected
     idle(server)

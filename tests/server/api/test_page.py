@@ -95,8 +95,13 @@ def test_chatting(files: TextFiles, tokenizer: Tokenizer, keys: tuple[str, ...],
     assert seen["stopped"].endswith("stopped")
     # S4.
     assert seen["left_out"] == "stopped · left out of the conversation"
-    assert seen["sent_after_stop"] == ["user <img src=x onerror=alert(1)> Hello", "assistant", "user slowly",
-                                       "assistant", "user too hot"]  # fmt: skip
+    assert seen["sent_after_stop"] == [
+        "user <img src=x onerror=alert(1)> Hello",
+        "assistant",
+        "user slowly",
+        "assistant",
+        "user too hot",
+    ]
     assert seen["sent_in_new"] == ["user new", "assistant", "user newer"]
     assert seen["temperature"] is None
     assert "`temperature` must be a number from 0 to 2, not 7" in seen["refusal"]

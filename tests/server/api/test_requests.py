@@ -28,19 +28,60 @@ def refused(server: Running, path: str, body: dict[str, Any], status: int = 400)
 
 
 CHAT_FIELDS: list[tuple[str, Any]] = [
-    ("temperature", 2.5), ("temperature", "hot"), ("temperature", True), ("top_p", 0), ("top_p", 1.5),
-    ("top_k", -2), ("min_p", 1.1), ("repetition_penalty", 0), ("presence_penalty", 2.1), ("frequency_penalty", -3),
-    ("max_tokens", 0), ("max_tokens", 1.5), ("max_tokens", 10**30), ("max_completion_tokens", -5), ("min_tokens", -1),
-    ("min_tokens", 5), ("n", 0), ("n", 10**6), ("seed", 2**70), ("seed", 1.5), ("stop", 5), ("stop", [""]),
-    ("stop", [1]), ("stop", ["a"] * 17), ("stop", ["a" * 2000]), ("stop_token_ids", [861]), ("stop_token_ids", ["a"]),
-    ("logit_bias", {"861": 1}), ("logit_bias", {"-1": 1}), ("logit_bias", {"a": 1}), ("logit_bias", {"1": 101}),
-    ("logprobs", 1), ("user", 5), ("tools", [TOOL, TOOL]), ("tools", []), ("tools", "x"), ("tool_choice", "auto"),
-    ("tool_choice", 7), ("functions", [{"name": "f"}]),
-    ("response_format", {"type": "nope"}), ("response_format", {}), ("response_format", "json"),
-    ("response_format", {"type": "json_schema", "json_schema": {"name": "x"}}), ("modalities", ["audio"]),
-    ("chat_template_kwargs", []), ("chat_template", "x"), ("reasoning_effort", "huge"), ("guided_regex", "a+"),
-    ("continue_final_message", True), ("messages", None), ("messages", []), ("messages", ["hi"]), ("model", 5),
-]  # fmt: skip
+    ("temperature", 2.5),
+    ("temperature", "hot"),
+    ("temperature", True),
+    ("top_p", 0),
+    ("top_p", 1.5),
+    ("top_k", -2),
+    ("min_p", 1.1),
+    ("repetition_penalty", 0),
+    ("presence_penalty", 2.1),
+    ("frequency_penalty", -3),
+    ("max_tokens", 0),
+    ("max_tokens", 1.5),
+    ("max_tokens", 10**30),
+    ("max_completion_tokens", -5),
+    ("min_tokens", -1),
+    ("min_tokens", 5),
+    ("n", 0),
+    ("n", 10**6),
+    ("seed", 2**70),
+    ("seed", 1.5),
+    ("stop", 5),
+    ("stop", [""]),
+    ("stop", [1]),
+    ("stop", ["a"] * 17),
+    ("stop", ["a" * 2000]),
+    ("stop_token_ids", [861]),
+    ("stop_token_ids", ["a"]),
+    ("logit_bias", {"861": 1}),
+    ("logit_bias", {"-1": 1}),
+    ("logit_bias", {"a": 1}),
+    ("logit_bias", {"1": 101}),
+    ("logprobs", 1),
+    ("user", 5),
+    ("tools", [TOOL, TOOL]),
+    ("tools", []),
+    ("tools", "x"),
+    ("tool_choice", "auto"),
+    ("tool_choice", 7),
+    ("functions", [{"name": "f"}]),
+    ("response_format", {"type": "nope"}),
+    ("response_format", {}),
+    ("response_format", "json"),
+    ("response_format", {"type": "json_schema", "json_schema": {"name": "x"}}),
+    ("modalities", ["audio"]),
+    ("chat_template_kwargs", []),
+    ("chat_template", "x"),
+    ("reasoning_effort", "huge"),
+    ("guided_regex", "a+"),
+    ("continue_final_message", True),
+    ("messages", None),
+    ("messages", []),
+    ("messages", ["hi"]),
+    ("model", 5),
+]
 
 
 @pytest.mark.parametrize(("field", "value"), CHAT_FIELDS, ids=[f"{f}={v!r}"[:40] for f, v in CHAT_FIELDS])
@@ -67,14 +108,22 @@ def test_stream_options_need_a_stream(server: Running) -> None:
 
 
 MESSAGES: list[dict[str, Any]] = [
-    {"content": "x"}, {"role": "wizard", "content": "x"}, {"role": "user"}, {"role": "user", "content": 5},
-    {"role": "user", "content": None}, {"role": "user", "content": ["x"]}, {"role": "assistant", "content": None},
+    {"content": "x"},
+    {"role": "wizard", "content": "x"},
+    {"role": "user"},
+    {"role": "user", "content": 5},
+    {"role": "user", "content": None},
+    {"role": "user", "content": ["x"]},
+    {"role": "assistant", "content": None},
     {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}]},
-    {"role": "user", "content": [{"type": "text"}]}, {"role": "assistant", "tool_calls": "x"},
-    {"role": "assistant", "tool_calls": ["x"]}, {"role": "assistant", "tool_calls": [{"function": {"name": 5}}]},
+    {"role": "user", "content": [{"type": "text"}]},
+    {"role": "assistant", "tool_calls": "x"},
+    {"role": "assistant", "tool_calls": ["x"]},
+    {"role": "assistant", "tool_calls": [{"function": {"name": 5}}]},
     {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": [1]}}]},
-    {"role": "assistant", "reasoning": 5}, {"role": "assistant", "reasoning_content": ["x"]},
-]  # fmt: skip
+    {"role": "assistant", "reasoning": 5},
+    {"role": "assistant", "reasoning_content": ["x"]},
+]
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: json.dumps(message)[:50])
@@ -86,9 +135,24 @@ def test_wrong_messages_are_named(server: Running, message: dict[str, Any]) -> N
 
 
 PROMPTS: list[Any] = [
-    None, "", [], [[]], [-1], [861], [2**63], [1, "a"], [[1], "a"], [[1], 2], [1.5], 5, {"a": 1}, [None], [True, [1]],
-    [True], ["a"] * 129,
-]  # fmt: skip
+    None,
+    "",
+    [],
+    [[]],
+    [-1],
+    [861],
+    [2**63],
+    [1, "a"],
+    [[1], "a"],
+    [[1], 2],
+    [1.5],
+    5,
+    {"a": 1},
+    [None],
+    [True, [1]],
+    [True],
+    ["a"] * 129,
+]
 
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: repr(prompt)[:30])
@@ -108,11 +172,27 @@ def test_wrong_completion_fields_are_refused(server: Running, change: dict[str, 
 def test_neutral_and_harmless_fields_are_taken(server: Running) -> None:
     """What changes nothing is no reason to refuse."""
     harmless = {
-        "user": "u", "metadata": {"a": "b"}, "store": False, "parallel_tool_calls": True, "service_tier": "auto",
-        "modalities": ["text"], "verbosity": "low", "response_format": {"type": "text"}, "tool_choice": "none",
-        "tools": None, "best_of": 1, "stop": [], "stop_token_ids": [], "logit_bias": {}, "seed": -1, "n": 1,
-        "something_new": {"a": [1]}, "max_completion_tokens": None, "stream_options": None, "suffix": None,
-    }  # fmt: skip
+        "user": "u",
+        "metadata": {"a": "b"},
+        "store": False,
+        "parallel_tool_calls": True,
+        "service_tier": "auto",
+        "modalities": ["text"],
+        "verbosity": "low",
+        "response_format": {"type": "text"},
+        "tool_choice": "none",
+        "tools": None,
+        "best_of": 1,
+        "stop": [],
+        "stop_token_ids": [],
+        "logit_bias": {},
+        "seed": -1,
+        "n": 1,
+        "something_new": {"a": [1]},
+        "max_completion_tokens": None,
+        "stream_options": None,
+        "suffix": None,
+    }
     response = server.post("/v1/chat/completions", {**CHAT, **harmless})
     assert response.status_code == 200, response.text
 

@@ -169,8 +169,12 @@ def test_input_is_a_conversation() -> None:
         {"id": name, "type": "function", "function": {"name": "f", "arguments": {"a": 1}}} for name in ("c1", "c2")
     ]
     assert messages[2] == {
-        "role": "assistant", "content": "Oh", "reasoning": "hm", "reasoning_content": "hm", "tool_calls": calls,
-    }  # fmt: skip
+        "role": "assistant",
+        "content": "Oh",
+        "reasoning": "hm",
+        "reasoning_content": "hm",
+        "tool_calls": calls,
+    }
     assert [message["content"] for message in messages[3:]] == ["sunny", "rainy"]
     assert messages[3]["tool_call_id"] == "c1"
     assert read(instructions="Be kind.")[0] == {"role": "system", "content": "Be kind."}
@@ -227,16 +231,36 @@ def test_what_is_not_done_here_is_refused(server: Running, change: dict[str, Any
 def test_harmless_fields_are_taken(server: Running) -> None:
     """What clients send as a matter of course."""
     harmless = {
-        "tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "include": ["reasoning.encrypted_content"],
-        "truncation": "disabled", "background": False, "previous_response_id": None, "service_tier": "auto",
-        "text": {"format": {"type": "text"}, "verbosity": "low"}, "reasoning": {"effort": None, "summary": "auto"},
-        "user": "u", "max_output_tokens": 2, "max_tool_calls": 3, "prompt_cache_key": "k", "something_new": [1],
-    }  # fmt: skip
+        "tools": [],
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "include": ["reasoning.encrypted_content"],
+        "truncation": "disabled",
+        "background": False,
+        "previous_response_id": None,
+        "service_tier": "auto",
+        "text": {"format": {"type": "text"}, "verbosity": "low"},
+        "reasoning": {"effort": None, "summary": "auto"},
+        "user": "u",
+        "max_output_tokens": 2,
+        "max_tool_calls": 3,
+        "prompt_cache_key": "k",
+        "something_new": [1],
+    }
     assert whole(server, **harmless)["usage"]["output_tokens"] == 2
 
 
-HOSTED = [{"type": kind} for kind in ("web_search", "web_search_preview_2025_03_11", "custom", "local_shell",
-                                       "namespace", "image_generation")]  # fmt: skip
+HOSTED = [
+    {"type": kind}
+    for kind in (
+        "web_search",
+        "web_search_preview_2025_03_11",
+        "custom",
+        "local_shell",
+        "namespace",
+        "image_generation",
+    )
+]
 
 
 @pytest.mark.parametrize("tools", [HOSTED, [*HOSTED, TOOL]])

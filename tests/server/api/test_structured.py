@@ -476,17 +476,24 @@ def test_the_clients_helpers_work(wide: Running, tokenizer: Tokenizer) -> None:
     with openai.OpenAI(base_url=wide.url + "/v1", api_key="none", max_retries=0, timeout=120) as client:
         with saying(wide, tokenizer, '{"color": "red", "sizes": [1, 2], "note": null}'):
             parsed = client.chat.completions.parse(
-                model="tiny", messages=USER, response_format=Thing, temperature=0, max_tokens=60,  # type: ignore[arg-type]
+                model="tiny",
+                messages=USER,
+                response_format=Thing,
+                temperature=0,
+                max_tokens=60,  # type: ignore[arg-type]
                 extra_body=OFF,
-            )  # fmt: skip
+            )
             assert parsed.choices[0].message.parsed == Thing(color=Color.RED, sizes=[1, 2], note=None)
         text = '<tool_call>\n{"name": "Thing", "arguments": {"color": "green", "sizes": [], "note": "x"}}\n</tool_call>'
         with (
             saying(wide, tokenizer, "<think>\nhm\n</think>\n\n" + text),
             client.chat.completions.stream(
-                model="tiny", messages=USER, tools=[openai.pydantic_function_tool(Thing)], temperature=0,  # type: ignore[arg-type]
+                model="tiny",
+                messages=USER,
+                tools=[openai.pydantic_function_tool(Thing)],
+                temperature=0,  # type: ignore[arg-type]
             ) as stream,
-        ):  # fmt: skip
+        ):
             kinds = [event.type for event in stream]
             calls = stream.get_final_completion().choices[0].message.tool_calls
         assert calls is not None

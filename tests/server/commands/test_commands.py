@@ -132,12 +132,24 @@ def test_options_reach_the_loader(opened: dict[str, Any], go: Run) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "", "tiny", "tiny --prompt a --ids 1", "tiny --ids 1,x", "tiny --ids ,", "tiny --ids -1", "tiny --ids 1 --nope",
-        "tiny --ids 1 --max-tokens 0", "tiny --ids 1 --temperature 3", "tiny --ids 1 --temperature nan",
-        "tiny --ids 1 --size layers", "tiny --ids 1 --size layers=x", "tiny --ids 1 --backend gpu",
-        "--ids 1", "tiny --ids 1 --compiled c --backend reference", "--packed p --ids 1 --backend reference",
+        "",
+        "tiny",
+        "tiny --prompt a --ids 1",
+        "tiny --ids 1,x",
+        "tiny --ids ,",
+        "tiny --ids -1",
+        "tiny --ids 1 --nope",
+        "tiny --ids 1 --max-tokens 0",
+        "tiny --ids 1 --temperature 3",
+        "tiny --ids 1 --temperature nan",
+        "tiny --ids 1 --size layers",
+        "tiny --ids 1 --size layers=x",
+        "tiny --ids 1 --backend gpu",
+        "--ids 1",
+        "tiny --ids 1 --compiled c --backend reference",
+        "--packed p --ids 1 --backend reference",
     ],
-)  # fmt: skip
+)
 def test_wrong_usage_is_status_2(opened: dict[str, Any], go: Run, line: str) -> None:
     """With the usage on stderr."""
     status, out, err = go(*line.split())

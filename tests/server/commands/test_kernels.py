@@ -105,8 +105,9 @@ def test_a_packed_model_runs(packed: str, by_flag: bool) -> None:
         right = oracle["gen"].reshape(-1).tolist()
     named = ["--packed", packed] if by_flag else [packed, "--backend", "pallas"]
     asked = ["--ids", ",".join(map(str, right[:16])), "--max-tokens", "3", "--json"]
-    done = children.run([sys.executable, "-c", SOURCE, "run", *named, *asked], capture_output=True, text=True,
-                        seconds=120)  # fmt: skip
+    done = children.run(
+        [sys.executable, "-c", SOURCE, "run", *named, *asked], capture_output=True, text=True, seconds=120
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "interpreted" in done.stderr
     assert json.loads(done.stdout)["output_ids"] == right[16:19]
@@ -127,9 +128,13 @@ def test_routed_experts(folder: str, lines: str, cores: int, tmp_path: Path) -> 
     quick = f"--xla_force_host_platform_device_count={cores} --xla_backend_optimization_level=0"
     found = []
     for backend in ("reference", "pallas"):
-        done = children.run([sys.executable, "-c", SOURCE, "run", str(path), *asked, "--backend", backend],
-                            env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": quick}, capture_output=True,
-                            text=True, seconds=150)  # fmt: skip
+        done = children.run(
+            [sys.executable, "-c", SOURCE, "run", str(path), *asked, "--backend", backend],
+            env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": quick},
+            capture_output=True,
+            text=True,
+            seconds=150,
+        )
         assert done.returncode == 0, done.stderr[-3000:]
         found.append(json.loads(done.stdout)["output_ids"])
     assert found[0] == found[1]
@@ -152,7 +157,12 @@ def test_a_server() -> None:
         finally:
             process.terminate()
             process.wait(30)
-    done = children.run([sys.executable, "-c", SOURCE, "run", *served, "--raw", "--prompt", prompt, "--max-tokens",
-                           "6", "--json"], capture_output=True, text=True, seconds=60, check=True)  # fmt: skip
+    done = children.run(
+        [sys.executable, "-c", SOURCE, "run", *served, "--raw", "--prompt", prompt, "--max-tokens", "6", "--json"],
+        capture_output=True,
+        text=True,
+        seconds=60,
+        check=True,
+    )
     right = json.loads(done.stdout)["text"]
     assert [choice["text"] for answer in answers for choice in answer["choices"]] == [right] * 4

@@ -106,8 +106,12 @@ def test_a_signal_lets_the_stream_end_and_exits_well(sig: signal.Signals) -> Non
             queued.append(httpx.post(one.url + "/v1/completions", json=LONG, timeout=120))
 
         with contextlib.ExitStack() as stack:
-            streams = [stack.enter_context(httpx.stream("POST", one.url + "/v1/completions",
-                       json={**LONG, "stream": True}, timeout=120)) for _ in range(2)]  # fmt: skip
+            streams = [
+                stack.enter_context(
+                    httpx.stream("POST", one.url + "/v1/completions", json={**LONG, "stream": True}, timeout=120)
+                )
+                for _ in range(2)
+            ]
             thread = threading.Thread(target=ask)
             thread.start()
             waiting = 'vllm:num_requests_waiting{model_name="tiny"} 1.0'
@@ -214,8 +218,10 @@ def test_keys_come_from_the_environment_and_files(tmp_path: Any, monkeypatch: py
     with child("--api-key-file", str(file), "--api-key", "four") as one:
         ready(one)
         for key, status in (("one", 200), ("two", 200), ("three", 200), ("four", 200), ("# ours", 401), ("", 401)):
-            got = httpx.get(one.url + "/v1/models", headers={"authorization": f"Bearer {key}x".removesuffix("x")[:99]}
-                            if key else {})  # fmt: skip
+            got = httpx.get(
+                one.url + "/v1/models",
+                headers={"authorization": f"Bearer {key}x".removesuffix("x")[:99]} if key else {},
+            )
             assert got.status_code == status
         one.signal()
         assert one.process.wait(60) == 0

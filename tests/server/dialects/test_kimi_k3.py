@@ -182,9 +182,11 @@ ANSWERS: list[tuple[str, Message]] = [
     ("hm", Message("hm")),
     ("hm<|close|>thi", Message("hm")),
     (
-        TO_TOOLS + CALL.format(ARGUMENT.format("city", "string", 'a "b"\n') + ARGUMENT.format("n", "number", "5"))
+        TO_TOOLS
+        + CALL.format(ARGUMENT.format("city", "string", 'a "b"\n') + ARGUMENT.format("n", "number", "5"))
         + CALL.format(ARGUMENT.format("o", "object", '{"k": [1]}') + ARGUMENT.format("x", "boolean", "maybe"))
-        + "<|close|>tools<|sep|>" + TAIL,
+        + "<|close|>tools<|sep|>"
+        + TAIL,
         Message("", "", (("f", '{"city": "a \\"b\\"\\n", "n": 5}'), ("f", '{"o": {"k": [1]}, "x": "maybe"}'))),
     ),
     (
@@ -200,7 +202,7 @@ ANSWERS: list[tuple[str, Message]] = [
     ),
     ("a<|sep|>b<|open|>what<|sep|>c<|close|>what<|sep|>", Message("abc")),
     ("<|close|>think<|sep|> \n<|open|>response<|sep|>Hi<|close|>response<|sep|>\n" + TAIL, Message("", "Hi")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "expected"), ANSWERS)

@@ -75,7 +75,7 @@ def text(**bounds: Any) -> dict[str, Any]:
         ({"type": "integer", "minimum": 3}, ["3", "10"], ["2", "x", "3.5"]),
         ({"type": ["string", "number"], "contentEncoding": "base64"}, ["1.5", "x"], []),
     ],
-)  # fmt: skip
+)
 def test_a_value_is_held(schema: dict[str, Any], taken: list[str], refused: list[str]) -> None:
     """To all that its schema says, and it never holds what closes it."""
     of_value = grammar(schema)

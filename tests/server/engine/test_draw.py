@@ -63,9 +63,12 @@ FILTERS = st.builds(
 
 @settings(deadline=None, max_examples=400)
 @given(
-    st.integers(0, 10**6), st.sampled_from(SIZES), st.sampled_from(["spread", "peaked", "equal", "masked", "flat"]),
-    FILTERS, st.floats(0, 1, exclude_max=True),
-)  # fmt: skip
+    st.integers(0, 10**6),
+    st.sampled_from(SIZES),
+    st.sampled_from(["spread", "peaked", "equal", "masked", "flat"]),
+    FILTERS,
+    st.floats(0, 1, exclude_max=True),
+)
 def test_drawing_is_what_full_sorts_give(seed: int, size: int, kind: str, params: Sampling, at: float) -> None:
     """For every shape of logits and combination of filters, unless the quantile is on the edge of two tokens."""
     logits = logits_of(seed, size, kind)

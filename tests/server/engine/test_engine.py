@@ -102,8 +102,14 @@ def test_an_end_that_nobody_foresees_costs_a_step(start: Start) -> None:
     last = alone([3], 4)[-1]
     ended = Gather(alone([3], 4).index(last) + 1)
     sinks[2] = ended
-    engine.submit([task([1], 9, sinks[0]), task([2], 4, sinks[1]),
-                   task([3], 9, ended, Sampling(temperature=0, end_ids=(last,))), task([4], 9, sinks[3])])  # fmt: skip
+    engine.submit(
+        [
+            task([1], 9, sinks[0]),
+            task([2], 4, sinks[1]),
+            task([3], 9, ended, Sampling(temperature=0, end_ids=(last,))),
+            task([4], 9, sinks[3]),
+        ]
+    )
     wait_for(lambda: len(sinks[3].tokens) == 2)
     assert [sink.ids for sink in sinks] == [alone([1], 3), alone([2], 4), alone([3], len(ended.ids)), alone([4], 2)]
     read = [at for at, (name, _) in enumerate(decoder.calls) if name == "prefill"]
@@ -124,10 +130,15 @@ def test_logits_come_for_those_who_need_them(start: Start) -> None:
     engine = start(Asked(rows=8))
     plain = Sampling(temperature=0)
     cases = {
-        1: (plain, {}), 2: (Sampling(seed=1), {}), 3: (plain, {"logprobs": 0}), 4: (Sampling(top_k=1), {}),
-        5: (evolve(plain, presence_penalty=1.0), {}), 6: (evolve(plain, logit_bias=((7, 2.0),)), {}),
-        7: (evolve(plain, min_tokens=3, end_ids=(9,)), {}), 8: (evolve(plain, repetition_penalty=1.5), {}),
-    }  # fmt: skip
+        1: (plain, {}),
+        2: (Sampling(seed=1), {}),
+        3: (plain, {"logprobs": 0}),
+        4: (Sampling(top_k=1), {}),
+        5: (evolve(plain, presence_penalty=1.0), {}),
+        6: (evolve(plain, logit_bias=((7, 2.0),)), {}),
+        7: (evolve(plain, min_tokens=3, end_ids=(9,)), {}),
+        8: (evolve(plain, repetition_penalty=1.5), {}),
+    }
     sinks = {first: Gather() for first in cases}
     engine.submit([task([first], 6, sinks[first], sampling, **more) for first, (sampling, more) in cases.items()])
     wait_for(lambda: all(len(sink.tokens) == 6 for sink in sinks.values()))

@@ -73,9 +73,22 @@ def test_two_keys_in_one_request_are_none(guarded: Running) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/v1/models", "/v1/models/tiny", "/tokenize", "/detokenize", "/nowhere", "//health", "/health/", "/HEALTH",
-     "/health/../v1/models", "/%76%31/models", "/v1/chat/completions/", "/metrics/../v1/models", "/health;/v1/models"],
-)  # fmt: skip
+    [
+        "/v1/models",
+        "/v1/models/tiny",
+        "/tokenize",
+        "/detokenize",
+        "/nowhere",
+        "//health",
+        "/health/",
+        "/HEALTH",
+        "/health/../v1/models",
+        "/%76%31/models",
+        "/v1/chat/completions/",
+        "/metrics/../v1/models",
+        "/health;/v1/models",
+    ],
+)
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
 def test_everything_else_is_guarded(guarded: Running, path: str, method: str) -> None:
     """Also what does not exist, by whatever spelling and method."""
@@ -125,8 +138,11 @@ def test_keys_come_from_options_and_files() -> None:
 
 def test_pages_of_other_origins_need_leave(files: TextFiles, server: Running) -> None:
     """No CORS headers unless an origin was named; the preflight needs no key."""
-    asked = {"origin": "https://app.example", "access-control-request-method": "POST",
-             "access-control-request-headers": "authorization"}  # fmt: skip
+    asked = {
+        "origin": "https://app.example",
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization",
+    }
     assert "access-control-allow-origin" not in server.http.get(server.url + "/v1/models", headers=asked).headers
     decoder = FakeDecoder()
     options: dict[str, Any] = {"keys": ("k",), "origins": ("https://app.example",)}

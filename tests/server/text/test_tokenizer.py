@@ -74,8 +74,10 @@ def test_ends_come_from_all_who_name_them(files: TextFiles, tokenizer: Tokenizer
     assert end_ids(files, tokenizer) == (2, 0)
     assert end_ids(evolve(files, generation_config={}), tokenizer) == (2,)
     assert end_ids(TextFiles(config={"text_config": {"eos_token_id": [7]}}), None) == (7,)
-    assert end_ids(TextFiles(generation_config={"eos_token_id": 5}, tokenizer_config={"eos_token": {
-        "content": "<|endoftext|>"}}), tokenizer) == (5, 0)  # fmt: skip
+    assert end_ids(
+        TextFiles(generation_config={"eos_token_id": 5}, tokenizer_config={"eos_token": {"content": "<|endoftext|>"}}),
+        tokenizer,
+    ) == (5, 0)
     assert end_ids(TextFiles(), None) == ()
 
 

@@ -51,10 +51,20 @@ def pass_on(count):
     return function
 
 
-@pytest.mark.parametrize(("target", "topology", "cores"), [
-    ("v5e", (1, 1), 1), ("v5e", (2, 2), 4), ("v6e", (1, 1), 1), ("v6e", (2, 4), 8), ("v5p", (1, 1, 1), 1),
-    ("v5p", (2, 2, 1), 4), ("tpu7x", (1, 1, 1), 2), ("tpu7x", (2, 2, 1), 8), ("tpu7x", (2, 2, 4), 32),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("target", "topology", "cores"),
+    [
+        ("v5e", (1, 1), 1),
+        ("v5e", (2, 2), 4),
+        ("v6e", (1, 1), 1),
+        ("v6e", (2, 4), 8),
+        ("v5p", (1, 1, 1), 1),
+        ("v5p", (2, 2, 1), 4),
+        ("tpu7x", (1, 1, 1), 2),
+        ("tpu7x", (2, 2, 1), 8),
+        ("tpu7x", (2, 2, 4), 32),
+    ],
+)
 def test_machines(target, topology, cores):
     """A described machine has the cores that the targets' table says, and compiles on one of them and on all."""
     machine = described(target, topology)
@@ -120,8 +130,13 @@ jax.jit(other)(1.0)
 
 def test_kept_programs(tmp_path):
     """JAX's cache of compiled programs, which could not be read back, gets nothing; other programs are kept."""
-    run = children.run([sys.executable, "-W", "error", "-c", CACHED, str(tmp_path)], cwd=TESTS, capture_output=True,
-                       text=True, seconds=60)  # fmt: skip
+    run = children.run(
+        [sys.executable, "-W", "error", "-c", CACHED, str(tmp_path)],
+        cwd=TESTS,
+        capture_output=True,
+        text=True,
+        seconds=60,
+    )
 
     assert run.stdout.strip() == "0.0", run.stderr
     assert [path.name.partition("-")[0] for path in tmp_path.glob("*-cache")] == ["jit_other"]
@@ -167,8 +182,9 @@ except MksError as e:
 def test_without_the_package():
     """JAX says that there is no compiler in the words that are looked for."""
     environment = {name: value for name, value in os.environ.items() if name != "TPU_LIBRARY_PATH"}
-    run = children.run([sys.executable, "-c", WITHOUT], cwd=TESTS, env=environment, capture_output=True, text=True,
-                       seconds=60)  # fmt: skip
+    run = children.run(
+        [sys.executable, "-c", WITHOUT], cwd=TESTS, env=environment, capture_output=True, text=True, seconds=60
+    )
 
     assert run.stdout.strip() == "E501", run.stderr
 

@@ -85,8 +85,9 @@ def test_manifest(folder):
     assert said["bundles"] is None
 
 
-@pytest.mark.parametrize(("known", "asked", "counts"), [(True, False, 0), (True, True, 0), (False, False, 0),
-                                                        (False, True, 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("known", "asked", "counts"), [(True, False, 0), (True, True, 0), (False, False, 0), (False, True, 1)]
+)
 def test_bundles_are_counted_where_that_is_asked_for(tmp_path, monkeypatch, known, asked, counts):
     """And taken from where they were kept: compiling does not wait for them."""
     found = Bundles(12, 3, (), True)
@@ -128,13 +129,16 @@ def test_other_files(folder):
     assert not list(folder.glob("*.part"))
 
 
-@pytest.mark.parametrize(("arguments", "status", "said"), [
-    (["nothing_like_it"], 1, "no definition `nothing_like_it`"),
-    (["smollm2", "--schedule", "two"], 1, "no schedule `two`"),
-    (["smollm2", "--rows", "0"], 2, "must be 1 or more"),
-    (["smollm2", "--adopt"], 2, "--adopt takes the sizes"),
-    (["smollm2", "--rows", "8", "--context", "131072", "--size", "layers=400"], 1, "of HBM a core"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["nothing_like_it"], 1, "no definition `nothing_like_it`"),
+        (["smollm2", "--schedule", "two"], 1, "no schedule `two`"),
+        (["smollm2", "--rows", "0"], 2, "must be 1 or more"),
+        (["smollm2", "--adopt"], 2, "--adopt takes the sizes"),
+        (["smollm2", "--rows", "8", "--context", "131072", "--size", "layers=400"], 1, "of HBM a core"),
+    ],
+)
 def test_what_cannot_be_compiled(tmp_path, capsys, arguments, status, said):
     """Wrong usage, wrong names, and what does not fit, before anything is compiled or written."""
     try:
@@ -197,11 +201,19 @@ def _unaligned(op, core):
     ref[:, pl.ds(core.given[StepInput.IDS][0], 128)] = ref[:, :128]
 
 
-@pytest.mark.parametrize(("fault", "code", "said", "whose"), [
-    (_raises, "E505", "building the kernel failed", "a fault of mks or of the compiler"),
-    (_sums, "E504", "the TPU compiler has no `cumsum` inside kernels", "this backend cannot do it on this target"),
-    (_unaligned, "E504", "index 1 is not known to be a multiple of 128", "this backend cannot do it on this target"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fault", "code", "said", "whose"),
+    [
+        (_raises, "E505", "building the kernel failed", "a fault of mks or of the compiler"),
+        (_sums, "E504", "the TPU compiler has no `cumsum` inside kernels", "this backend cannot do it on this target"),
+        (
+            _unaligned,
+            "E504",
+            "index 1 is not known to be a multiple of 128",
+            "this backend cannot do it on this target",
+        ),
+    ],
+)
 def test_failures_name_the_statement(monkeypatch, fault, code, said, whose):
     """Of an emitter, of lowering, of the compiler: the file, the line, the part, and whose fault it is."""
     made, evaluate = small(), emitter.EMIT[p.Compute]

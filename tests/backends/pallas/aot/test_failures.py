@@ -29,17 +29,26 @@ def ends(x, out, held, semaphore):
     out[...] = held[pl.ds(0, 8), :] + held[pl.ds(held.shape[0] - 8, 8), :]
 
 
-@pytest.mark.parametrize(("rows", "limit", "needed", "allowed"), [
-    (80 << 10, None, "40.00M", "32.00M"),
-    (80 << 10, 36 << 20, "40.00M", "36.00M"),
-    (400 << 10, 60 << 20, "209,715,200 bytes", "67,108,864 bytes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rows", "limit", "needed", "allowed"),
+    [
+        (80 << 10, None, "40.00M", "32.00M"),
+        (80 << 10, 36 << 20, "40.00M", "36.00M"),
+        (400 << 10, 60 << 20, "209,715,200 bytes", "67,108,864 bytes"),
+    ],
+)
 def test_too_much_vmem(rows, limit, needed, allowed):
     """Above the limit of a kernel, or above the core's memory: the figures are those of the compiler."""
 
     def pinning(x):
-        return local(ends, OUT, pinned(x), specs=[HBM], limit=limit,
-                     scratch=[pltpu.VMEM((rows, 128), jnp.float32), pltpu.SemaphoreType.DMA])  # fmt: skip
+        return local(
+            ends,
+            OUT,
+            pinned(x),
+            specs=[HBM],
+            limit=limit,
+            scratch=[pltpu.VMEM((rows, 128), jnp.float32), pltpu.SemaphoreType.DMA],
+        )
 
     with pytest.raises(Exception) as caught:  # noqa: PT011
         compile_local(pinning, shaped((rows, 128)))
@@ -78,8 +87,13 @@ def test_unaligned_store():
         held[:, pl.ds(at[0], 128)] = x[...]
         out[...] = held[:, :128]
 
-    failure = refused(kernel, shaped((8,), jnp.int32), shaped((8, 128)), specs=[SMEM, VMEM],
-                      scratch=[pltpu.VMEM((8, 512), jnp.float32)])  # fmt: skip
+    failure = refused(
+        kernel,
+        shaped((8,), jnp.int32),
+        shaped((8, 128)),
+        specs=[SMEM, VMEM],
+        scratch=[pltpu.VMEM((8, 512), jnp.float32)],
+    )
     assert failure.kind == "unsupported op"
     assert failure.message.endswith("whose index 1 is not known to be a multiple of 128")
     assert failure.note.startswith("E2003")
@@ -124,9 +138,16 @@ def test_our_own_mistakes():
     assert explain_failure(KeyError()) == Failure("internal", "building the kernel failed", "KeyError")
 
 
-@pytest.mark.parametrize(("kind", "code"), [
-    ("vmem", "E503"), ("smem", "E503"), ("hbm", "E503"), ("unsupported op", "E504"), ("internal", "E505"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        ("vmem", "E503"),
+        ("smem", "E503"),
+        ("hbm", "E503"),
+        ("unsupported op", "E504"),
+        ("internal", "E505"),
+    ],
+)
 def test_diagnostics(kind, code):
     """A refusal becomes a diagnostic at a place, which says whose fault it is and has a page."""
     span = Span(Source("model.mks", "x = sort(x)\n"), 4, 8)

@@ -61,13 +61,17 @@ def test_reading_the_old_value_copies():
     assert [copy.nbytes for copy in copies_at_least(text, 1 << 20)] == [16 << 20]
 
 
-@pytest.mark.parametrize(("function", "shape", "dtype", "opcode"), [
-    (product, WEIGHT, jnp.bfloat16, None),
-    (lambda x, w: product(x, w.T), WEIGHT[::-1], jnp.bfloat16, "copy"),
-    (lambda x, w: product(x, w.reshape(WEIGHT)), (1024, 16, 128), jnp.bfloat16, "copy"),
-    (lambda x, w: product(x, w.astype(jnp.bfloat16)), WEIGHT, jnp.float32, "convert"),
-    (lambda x, w: product(x, w, pin=False), WEIGHT, jnp.bfloat16, "copy-start"),
-], ids=["as it is", "transposed", "another layout", "another type", "not pinned"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("function", "shape", "dtype", "opcode"),
+    [
+        (product, WEIGHT, jnp.bfloat16, None),
+        (lambda x, w: product(x, w.T), WEIGHT[::-1], jnp.bfloat16, "copy"),
+        (lambda x, w: product(x, w.reshape(WEIGHT)), (1024, 16, 128), jnp.bfloat16, "copy"),
+        (lambda x, w: product(x, w.astype(jnp.bfloat16)), WEIGHT, jnp.float32, "convert"),
+        (lambda x, w: product(x, w, pin=False), WEIGHT, jnp.bfloat16, "copy-start"),
+    ],
+    ids=["as it is", "transposed", "another layout", "another type", "not pinned"],
+)
 def test_weights(function, shape, dtype, opcode):
     """A weight that the kernel does not take as it is, or that XLA may move, is found; small operands are not."""
     text = compiled_product(function, shape, dtype)
@@ -166,9 +170,15 @@ def test_communicating_kernels_copy_what_they_alias():
         def inner(held):
             rows = pltpu.VMEM((8, 1024), jnp.float32)
             out = CACHE if aliased else jax.ShapeDtypeStruct((8, 1024), jnp.float32)
-            new = local(kernel, out, pinned(held), specs=[HBM], out_spec=HBM,
-                        scratch=[rows, rows, SEMAPHORE, SEMAPHORE, SEMAPHORE],
-                        input_output_aliases={0: 0} if aliased else {})  # fmt: skip
+            new = local(
+                kernel,
+                out,
+                pinned(held),
+                specs=[HBM],
+                out_spec=HBM,
+                scratch=[rows, rows, SEMAPHORE, SEMAPHORE, SEMAPHORE],
+                input_output_aliases={0: 0} if aliased else {},
+            )
             return new if aliased else (held, new)
 
         out_specs = split if aliased else (split, split)

@@ -33,8 +33,10 @@ def check(cases: list[dict], wanted: set[str] | None = None, seconds: float = 24
 def reduces(mesh: tuple[int, ...], **more: object) -> list[dict]:
     """Every way of reducing with every wire, in one of the two modes each."""
     ways = itertools.product([kind.name for kind in sums()], ("f32", "bf16"))
-    return [{"kind": "sum", "mesh": mesh, "by": by, "wire": wire, "mode": mode, **more}
-            for (by, wire), mode in zip(ways, itertools.cycle(MODES), strict=False)]  # fmt: skip
+    return [
+        {"kind": "sum", "mesh": mesh, "by": by, "wire": wire, "mode": mode, **more}
+        for (by, wire), mode in zip(ways, itertools.cycle(MODES), strict=False)
+    ]
 
 
 def test_sums_are_numpys() -> None:
@@ -50,46 +52,65 @@ def test_sums_on_eight_cores() -> None:
 
 def test_gathers_and_greatest() -> None:
     """Shares lie in the order of ranks; of equal values the lowest id is chosen, ids beyond 24 bits included."""
-    check([
-        {"kind": kind, "mesh": mesh, "mode": mode, "rows": rows, "width": width, "wire": wire}
-        for kind, (mesh, mode, rows, width, wire) in itertools.product(
-            ("gather", "argmax"),
-            (((4,), "eager", 3, 256, "bf16"), ((2,), "on_wait", 1, 64, "f32")),
-        )
-    ])  # fmt: skip
+    check(
+        [
+            {"kind": kind, "mesh": mesh, "mode": mode, "rows": rows, "width": width, "wire": wire}
+            for kind, (mesh, mode, rows, width, wire) in itertools.product(
+                ("gather", "argmax"),
+                (((4,), "eager", 3, 256, "bf16"), ((2,), "on_wait", 1, 64, "f32")),
+            )
+        ]
+    )
 
 
 def test_scattered_sums() -> None:
     """Each core has its columns of the sum, the last cores none, and all have the columns that come to every core."""
-    check([
-        {"kind": "reduce_scatter", "mesh": mesh, "mode": mode, "rows": rows, "width": width, "wire": wire,
-         "beside": beside}
-        for mesh, mode, rows, width, wire, beside in (
-            ((4,), "on_wait", 2, 300, "f32", 0),
-            ((4,), "eager", 3, 300 + 128, "bf16", 128),
-            ((2,), "on_wait", 1, 256 + 128, "f32", 128),
-        )
-    ])  # fmt: skip
+    check(
+        [
+            {
+                "kind": "reduce_scatter",
+                "mesh": mesh,
+                "mode": mode,
+                "rows": rows,
+                "width": width,
+                "wire": wire,
+                "beside": beside,
+            }
+            for mesh, mode, rows, width, wire, beside in (
+                ((4,), "on_wait", 2, 300, "f32", 0),
+                ((4,), "eager", 3, 300 + 128, "bf16", 128),
+                ((2,), "on_wait", 1, 256 + 128, "f32", 128),
+            )
+        ]
+    )
 
 
 def test_merged_softmaxes() -> None:
     """Each core has its own heads over all positions, those of one that has seen none included."""
-    check([
-        {"kind": "softmax_merge", "mesh": mesh, "over": over, "mode": mode, "rows": rows, "width": width}
-        for mesh, over, mode, rows, width in (((4,), "", "eager", 3, 256), ((2,), "", "on_wait", 1, 128),
-                                              ((2, 2), "b", "on_wait", 8, 128), ((3,), "", "eager", 1, 128))
-    ])  # fmt: skip
+    check(
+        [
+            {"kind": "softmax_merge", "mesh": mesh, "over": over, "mode": mode, "rows": rows, "width": width}
+            for mesh, over, mode, rows, width in (
+                ((4,), "", "eager", 3, 256),
+                ((2,), "", "on_wait", 1, 128),
+                ((2, 2), "b", "on_wait", 8, 128),
+                ((3,), "", "eager", 1, 128),
+            )
+        ]
+    )
 
 
 @pytest.mark.thorough
 def test_one_axis_of_two() -> None:
     """A collective over one axis stays between its cores; over both, ranks run with the last axis fastest."""
-    check([
-        {"kind": "sum", "mesh": (2, 4), "over": "b", "by": "two_level", "wire": "bf16"},
-        {"kind": "sum", "mesh": (2, 2), "over": "a", "by": "scatter_gather", "mode": "on_wait"},
-        {"kind": "gather", "mesh": (2, 2), "mode": "on_wait"},
-        {"kind": "argmax", "mesh": (2, 2), "over": "b"},
-    ])  # fmt: skip
+    check(
+        [
+            {"kind": "sum", "mesh": (2, 4), "over": "b", "by": "two_level", "wire": "bf16"},
+            {"kind": "sum", "mesh": (2, 2), "over": "a", "by": "scatter_gather", "mode": "on_wait"},
+            {"kind": "gather", "mesh": (2, 2), "mode": "on_wait"},
+            {"kind": "argmax", "mesh": (2, 2), "over": "b"},
+        ]
+    )
 
 
 def test_odd_numbers_of_cores() -> None:
@@ -143,8 +164,9 @@ def test_compiled(topology: str, mesh: tuple[int, ...]) -> None:
 def test_two_meshes_compile() -> None:
     """Collectives over one axis of two compile too."""
     ways = (("b", "two_level"), ("a", "direct"), ("a", "scatter_gather"))
-    assert answers([{"kind": "sum", "mesh": (2, 4), "over": over, "by": by, "width": 7168} for over, by in ways],
-                   "tpu7x:2x2x1")  # fmt: skip
+    assert answers(
+        [{"kind": "sum", "mesh": (2, 4), "over": over, "by": by, "width": 7168} for over, by in ways], "tpu7x:2x2x1"
+    )
 
 
 def test_refusals() -> None:
@@ -194,13 +216,19 @@ def test_every_way(mesh: tuple[int, ...], rows: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("topology", "mesh"), [("tpu7x:2x2x1", (8,)), ("tpu7x:2x2x1", (2, 4)), ("v5e:2x2", (4,)),
-                                                ("v6e:2x2", (4,))])  # fmt: skip
+@pytest.mark.parametrize(
+    ("topology", "mesh"), [("tpu7x:2x2x1", (8,)), ("tpu7x:2x2x1", (2, 4)), ("v5e:2x2", (4,)), ("v6e:2x2", (4,))]
+)
 def test_every_size_compiles(topology: str, mesh: tuple[int, ...]) -> None:
     """Rows 1 to 8 and the widths of models, and of tests."""
-    cases = [case for rows, width in itertools.product((1, 2, 3, 5, 8), (64, 300, 2048, 5120, 7168))
-             for case in reduces(mesh, rows=rows, width=width)]  # fmt: skip
-    cases += [{"kind": "gather", "mesh": mesh, "rows": rows, "width": width, "wire": wire}
-              for rows, width, wire in itertools.product((1, 3, 8), (64, 300, 640), ("f32", "bf16"))]  # fmt: skip
+    cases = [
+        case
+        for rows, width in itertools.product((1, 2, 3, 5, 8), (64, 300, 2048, 5120, 7168))
+        for case in reduces(mesh, rows=rows, width=width)
+    ]
+    cases += [
+        {"kind": "gather", "mesh": mesh, "rows": rows, "width": width, "wire": wire}
+        for rows, width, wire in itertools.product((1, 3, 8), (64, 300, 640), ("f32", "bf16"))
+    ]
     cases += [{"kind": "argmax", "mesh": mesh, "rows": rows} for rows in range(1, 9)]
     assert len(answers(cases, topology, seconds=600)) == len(cases)

@@ -29,10 +29,25 @@ from mks.dsl.program.lower.lower import lower
 pytest.importorskip("libtpu")
 
 SIZES = {
-    "d": 256, "layers": 3, "vocab": 512, "block": 2, "heads": 2, "q_lora": 128, "kv_lora": 128, "nope": 64,
-    "common": 64, "vdim": 128, "kda_heads": 2, "key": 128, "val": 128, "ffn": 256, "latent": 128, "experts": 16,
-    "moe": 128, "top": 4,
-}  # fmt: skip
+    "d": 256,
+    "layers": 3,
+    "vocab": 512,
+    "block": 2,
+    "heads": 2,
+    "q_lora": 128,
+    "kv_lora": 128,
+    "nope": 64,
+    "common": 64,
+    "vdim": 128,
+    "kda_heads": 2,
+    "key": 128,
+    "val": 128,
+    "ffn": 256,
+    "latent": 128,
+    "experts": 16,
+    "moe": 128,
+    "top": 4,
+}
 ROWS = 3
 
 
@@ -104,8 +119,9 @@ def test_shipped_schedules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode
     assert round(sum(row.total for row in counted.rows)) == counted.total
     assert kept(made) == counted
     compared = predict(made, savings=False, bundles=counted).counts
-    assert {x.scope for x in compared} >= {"step", "layers"} | {name for name in made.instance.model.parts if _branch(
-        made, name, counted.rows)}  # fmt: skip
+    assert {x.scope for x in compared} >= {"step", "layers"} | {
+        name for name in made.instance.model.parts if _branch(made, name, counted.rows)
+    }
     for x in compared:
         assert x.estimated == pytest.approx(x.counted, rel=0.2), (x.scope, x.loop)
 

@@ -50,9 +50,14 @@ def test_other_compilers_and_emitters_make_other_kernels(
 
 
 DAMAGED = (
-    "", "[]", "{}", "[" * 100_000, '{"total": 1, "static": 1, "exact": true, "rows": [{"name": "x"}]}',
-    json.dumps(asdict(evolve(FOUND, rows=FOUND.rows[1:]))), json.dumps(asdict(FOUND)).replace("30", '"30"'),
-)  # fmt: skip
+    "",
+    "[]",
+    "{}",
+    "[" * 100_000,
+    '{"total": 1, "static": 1, "exact": true, "rows": [{"name": "x"}]}',
+    json.dumps(asdict(evolve(FOUND, rows=FOUND.rows[1:]))),
+    json.dumps(asdict(FOUND)).replace("30", '"30"'),
+)
 
 
 @pytest.mark.parametrize("sealed", [False, True])

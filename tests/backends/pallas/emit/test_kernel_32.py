@@ -17,9 +17,25 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 # KDA with a dense MLP, KDA with experts, MLA with experts; a head for each core. Shares of an expert cut the groups of
 # its scales, and of the experts' sum, which is left scattered, four cores have columns.
 SIZES = {
-    "d": 128, "layers": 3, "vocab": 320, "block": 2, "heads": 32, "q_lora": 48, "kv_lora": 32, "nope": 16, "common": 8,
-    "vdim": 16, "kda_heads": 32, "key": 16, "val": 16, "ffn": 256, "latent": 512, "experts": 64, "moe": 64, "top": 16,
-}  # fmt: skip
+    "d": 128,
+    "layers": 3,
+    "vocab": 320,
+    "block": 2,
+    "heads": 32,
+    "q_lora": 48,
+    "kv_lora": 32,
+    "nope": 16,
+    "common": 8,
+    "vdim": 16,
+    "kda_heads": 32,
+    "key": 16,
+    "val": 16,
+    "ffn": 256,
+    "latent": 512,
+    "experts": 64,
+    "moe": 64,
+    "top": 16,
+}
 TOKENS, POSITIONS = (11, 3, 200), (129, -1, 5)
 CASES = {
     "ep 2 x tp 16, as shipped": (2, 16, "scatter_gather", 1, "on_wait"),
@@ -44,8 +60,10 @@ def test_layers_of_each_kind(name: str) -> None:
     program = lowered(made)
     assert program.schedule.cores == 32
     assert list(program.phase.layer_parts.values()) == [
-        ("enter", "kda", "leave", "dense"), ("enter", "kda", "leave", "moe"), ("enter", "mla", "leave", "moe"),
-    ]  # fmt: skip
+        ("enter", "kda", "leave", "dense"),
+        ("enter", "kda", "leave", "moe"),
+        ("enter", "mla", "leave", "moe"),
+    ]
     (found,) = run([made], 32, 1500)
     assert not isinstance(found, str), found
     (step,), ((_, positions),) = found, made.steps

@@ -58,8 +58,11 @@ def moved(program: Program, text: str) -> list[str]:
     large = [a for name, a in (operands(program) | kept).items() if not name.startswith(("vectors", "state"))]
     least = min(prod(a.shape) * a.dtype.itemsize for a in large)
     shapes = {tuple(n for n in a.shape if n > 1) for a in kept.values()}
-    return [str(move) for move in hlo.moves(text)
-            if move.nbytes >= least or tuple(n for n in move.array.shape if n > 1) in shapes]  # fmt: skip
+    return [
+        str(move)
+        for move in hlo.moves(text)
+        if move.nbytes >= least or tuple(n for n in move.array.shape if n > 1) in shapes
+    ]
 
 
 def check(model: str, rows: int) -> None:
@@ -146,8 +149,12 @@ def steps(made: Program, mesh: Mesh) -> tuple[Any, tuple[Any, ...]]:
         made.schedule.context,
         4,
     )
-    function = jax.jit(run, donate_argnums=5, out_shardings=(everywhere, lies),
-                       in_shardings=(*[everywhere] * 4, {n: a.sharding for n, a in weights.items()}, lies))  # fmt: skip
+    function = jax.jit(
+        run,
+        donate_argnums=5,
+        out_shardings=(everywhere, lies),
+        in_shardings=(*[everywhere] * 4, {n: a.sharding for n, a in weights.items()}, lies),
+    )
     return function, (tokens, positions, count, ends, weights, held)
 
 

@@ -60,9 +60,14 @@ model t {
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("text", [
-    TEXT.replace("      moe when layer > 0\n", ""), pytest.param(TEXT, marks=pytest.mark.slow),
-], ids=["attention", "attention and routes"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEXT.replace("      moe when layer > 0\n", ""),
+        pytest.param(TEXT, marks=pytest.mark.slow),
+    ],
+    ids=["attention", "attention and routes"],
+)
 def test_every_layer_has_its_own(text: str) -> None:
     """Norms, rotary embeddings, attention, routes and factors; a table of whole numbers, and one of others."""
     case = Case(text, (((17, 199), (9, 40)),), filled=True)

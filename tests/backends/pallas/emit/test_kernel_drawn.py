@@ -45,8 +45,14 @@ def cases(draw: st.DrawFn) -> Case:
         lines += "stream some {{\nslots = {}\nslot = 2560 KiB\n{}\n}}\n".format(
             draw(st.integers(4, 9)), "\n".join(parts)
         )
-    return Case(DENSE, ((tuple(tokens), tuple(positions)),), lines, sizes=tuple(sizes.items()),
-                mode=draw(st.sampled_from(MODES)), filled=True)  # fmt: skip
+    return Case(
+        DENSE,
+        ((tuple(tokens), tuple(positions)),),
+        lines,
+        sizes=tuple(sizes.items()),
+        mode=draw(st.sampled_from(MODES)),
+        filled=True,
+    )
 
 
 def check(drawn: list[Case]) -> None:
@@ -63,8 +69,12 @@ def check(drawn: list[Case]) -> None:
 
 
 # What is drawn is run together, in one child process, and is not made smaller where it fails.
-LIKE = settings(deadline=None, phases=(Phase.generate,), derandomize=True,
-                suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])  # fmt: skip
+LIKE = settings(
+    deadline=None,
+    phases=(Phase.generate,),
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 
 
 @pytest.mark.thorough

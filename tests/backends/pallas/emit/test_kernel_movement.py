@@ -42,9 +42,10 @@ BARE = {
     "dense": Shares(DENSE, ONE),
     "delta": Shares(DELTA, ONE),
     "delta on two": Shares(DELTA, TWO + "shard tp : q_heads, kv_heads, k_heads, v_heads, ffn, vocab\n"),
-    "moe on two": Shares(MOE, TWO + "shard tp : heads, moe, shared, vocab\n"
-                         "split mla.q_a, mla.kv_a, moe.router, moe.z_down over tp\n"),
-}  # fmt: skip
+    "moe on two": Shares(
+        MOE, TWO + "shard tp : heads, moe, shared, vocab\nsplit mla.q_a, mla.kv_a, moe.router, moe.z_down over tp\n"
+    ),
+}
 
 
 def stream(slots: int, *lines: str, name: str = "all", slot: int = 2560) -> str:
@@ -77,19 +78,24 @@ MOVED = {
         "a weight at the start": "prefetch mlp.down at mlp.start\n",
         "a weight before a value": "prefetch mlp.down at before mlp.a\n",
         "a weight after a value": "prefetch attention.wo at after attention.q\n",
-        "everything": stream(5, MLP, OUT) + VECTORS
-        + "prefetch attention.wo at attention.start\n" + tiles("attention", "attention.start", 2),
+        "everything": stream(5, MLP, OUT)
+        + VECTORS
+        + "prefetch attention.wo at attention.start\n"
+        + tiles("attention", "attention.start", 2),
     },
     "delta": {
         "a state before the part": "prefetch delta.state at previous mlp.h\n",
         "a state before the layer": "prefetch delta.state at previous layer\n",
         "a state after a value": "prefetch delta.state at after delta.x\n",
-        "everything": stream(3, *NET) + "prefetch delta.state at previous mlp.h\nprefetch vectors at previous layer\n"
+        "everything": stream(3, *NET)
+        + "prefetch delta.state at previous mlp.h\nprefetch vectors at previous layer\n"
         + tiles("attention", "attention.start", 3),
     },
     "delta on two": {
         "12 slots": stream(12, *NET),
-        "everything": stream(3, *NET) + "prefetch delta.state at previous mlp.h\n" + VECTORS
+        "everything": stream(3, *NET)
+        + "prefetch delta.state at previous mlp.h\n"
+        + VECTORS
         + tiles("attention", "attention.start", 2),
     },
     "moe on two": {
@@ -98,18 +104,28 @@ MOVED = {
         "4 experts": "fetch moe.experts (slots = 4)\n",
         "gathered together": TOGETHER,
         "inside the wait": INSIDE,
-        "everything": stream(4, *EXPERTS) + TOGETHER + "fetch moe.experts (slots = 3)\n" + VECTORS
-        + tiles("mla", "mla.start", 3) + INSIDE,
+        "everything": stream(4, *EXPERTS)
+        + TOGETHER
+        + "fetch moe.experts (slots = 3)\n"
+        + VECTORS
+        + tiles("mla", "mla.start", 3)
+        + INSIDE,
     },
-}  # fmt: skip
+}
 ALL = [(shares, name) for shares, constructs in MOVED.items() for name in constructs]
 QUICK = [
-    ("dense", "3 slots", "f32"), ("dense", "everything", "bf16"), ("dense", "a weight before a value", "f32"),
+    ("dense", "3 slots", "f32"),
+    ("dense", "everything", "bf16"),
+    ("dense", "a weight before a value", "f32"),
     ("dense", "a cache in longer tiles", "f32"),
-    ("delta", "everything", "f32"), ("moe on two", "everything", "f32"),
-]  # fmt: skip
-SLOW = [(shares, name, working) for (shares, name), working in product(ALL, ("f32", "bf16"))
-        if (shares, name, working) not in QUICK]  # fmt: skip
+    ("delta", "everything", "f32"),
+    ("moe on two", "everything", "f32"),
+]
+SLOW = [
+    (shares, name, working)
+    for (shares, name), working in product(ALL, ("f32", "bf16"))
+    if (shares, name, working) not in QUICK
+]
 
 
 def bare(shares: str, working: str) -> Case:

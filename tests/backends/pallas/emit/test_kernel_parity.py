@@ -30,9 +30,11 @@ QWEN38 = (
 def qwen38(cores: int, by: str = "direct", wire: str = "f32") -> str:
     """The lines of a schedule over so many cores."""
     repeat = " (repeat)" if cores > 4 else ""
-    return (f"target {TOPOLOGIES[cores]}\ncontext 256\nmesh tp = {cores}\n"
-            f"shard tp : q_heads, kv_heads{repeat}, k_heads, v_heads, ffn, vocab\n{QWEN38}"
-            f"reduce delta.h, attention.h, mlp.h (by = {by}, wire = {wire})\n")  # fmt: skip
+    return (
+        f"target {TOPOLOGIES[cores]}\ncontext 256\nmesh tp = {cores}\n"
+        f"shard tp : q_heads, kv_heads{repeat}, k_heads, v_heads, ffn, vocab\n{QWEN38}"
+        f"reduce delta.h, attention.h, mlp.h (by = {by}, wire = {wire})\n"
+    )
 
 
 def rows(count: int) -> tuple[Step, ...]:
@@ -81,53 +83,107 @@ QUICK = {
 FIRST = ("qwen3, three rows",)
 SLOW = {
     **{f"qwen3, {count} rows, {mode}": tiny("qwen3_tiny", mode, count=count) for count in (1, 2, 8) for mode in MODES},
-    **{f"qwen38, {count} rows, {mode}": tiny("qwen38_tiny", mode, ONE + QWEN38, count)
-       for count in (1, 3, 8) for mode in MODES},
-    **{f"qwen38 from the start, {mode}": tiny("qwen38_tiny", mode, filled=False, steps=begun("qwen38_tiny", 3, 6))
-       for mode in MODES},
-    **{f"qwen38 on {cores}, {by}, {mode}": tiny("qwen38_tp8", mode, qwen38(cores, by), count)
-       for cores, count in ((2, 1), (4, 8), (8, 2)) for by in ("direct", "scatter_gather", "two_level")
-       if (cores, by) != (2, "two_level") for mode in MODES},
+    **{
+        f"qwen38, {count} rows, {mode}": tiny("qwen38_tiny", mode, ONE + QWEN38, count)
+        for count in (1, 3, 8)
+        for mode in MODES
+    },
+    **{
+        f"qwen38 from the start, {mode}": tiny("qwen38_tiny", mode, filled=False, steps=begun("qwen38_tiny", 3, 6))
+        for mode in MODES
+    },
+    **{
+        f"qwen38 on {cores}, {by}, {mode}": tiny("qwen38_tp8", mode, qwen38(cores, by), count)
+        for cores, count in ((2, 1), (4, 8), (8, 2))
+        for by in ("direct", "scatter_gather", "two_level")
+        if (cores, by) != (2, "two_level")
+        for mode in MODES
+    },
     "qwen38 on eight, eight rows": tiny("qwen38_tp8", "eager", qwen38(8, "scatter_gather"), 8),
     "qwen38 on one": tiny("qwen38_tp8", "eager", ONE + QWEN38, 3),
-    **{f"qwen38 on eight from the start, {mode}":
-       tiny("qwen38_tp8", mode, qwen38(8), filled=False, steps=begun("qwen38_tp8", 2, 4)) for mode in MODES},
+    **{
+        f"qwen38 on eight from the start, {mode}": tiny(
+            "qwen38_tp8", mode, qwen38(8), filled=False, steps=begun("qwen38_tp8", 2, 4)
+        )
+        for mode in MODES
+    },
     **{f"smollm2, {layers} layers, {mode}": smollm2(layers, 2, mode) for layers in (4, 30) for mode in MODES},
-    **{f"{folder}, {count} rows, {mode}": tiny(folder, mode, ONE + KIMI, count)
-       for folder in ("kimi_k3_tiny", "kimi_k3_mxfp4_tiny") for count in (1, 3, 8) for mode in MODES},
-    **{f"{folder} from the start": tiny(folder, "eager", ONE, filled=False, steps=begun(folder, 2, 5))
-       for folder in ("kimi_k3_tiny", "kimi_k3_mxfp4_tiny")},
-    **{f"kimi in blocks, {count} rows, {mode}": tiny("kimi_k3_mxfp4_tiny", mode, ONE + KIMI + BLOCKS, count)
-       for count in (1, 8) for mode in MODES},
+    **{
+        f"{folder}, {count} rows, {mode}": tiny(folder, mode, ONE + KIMI, count)
+        for folder in ("kimi_k3_tiny", "kimi_k3_mxfp4_tiny")
+        for count in (1, 3, 8)
+        for mode in MODES
+    },
+    **{
+        f"{folder} from the start": tiny(folder, "eager", ONE, filled=False, steps=begun(folder, 2, 5))
+        for folder in ("kimi_k3_tiny", "kimi_k3_mxfp4_tiny")
+    },
+    **{
+        f"kimi in blocks, {count} rows, {mode}": tiny("kimi_k3_mxfp4_tiny", mode, ONE + KIMI + BLOCKS, count)
+        for count in (1, 8)
+        for mode in MODES
+    },
     "kimi in blocks, gate alone": tiny("kimi_k3_mxfp4_tiny", lines=ONE + KIMI + "store moe.gate as fp8 block 64\n"),
-    "kimi in blocks from the start": tiny("kimi_k3_mxfp4_tiny", "eager", ONE + BLOCKS, filled=False,
-                                          steps=begun("kimi_k3_mxfp4_tiny", 2, 5)),
-    **{f"kimi in blocks on {ep} x {tp}, {count} rows, {mode}":
-       tiny("kimi_k3_mxfp4_tp8", mode, kimi(ep, tp) + BLOCKS, count)
-       for ep, tp in ((1, 8), (2, 4)) for count, mode in ((1, "on_wait"), (8, "eager"))},
+    "kimi in blocks from the start": tiny(
+        "kimi_k3_mxfp4_tiny", "eager", ONE + BLOCKS, filled=False, steps=begun("kimi_k3_mxfp4_tiny", 2, 5)
+    ),
+    **{
+        f"kimi in blocks on {ep} x {tp}, {count} rows, {mode}": tiny(
+            "kimi_k3_mxfp4_tp8", mode, kimi(ep, tp) + BLOCKS, count
+        )
+        for ep, tp in ((1, 8), (2, 4))
+        for count, mode in ((1, "on_wait"), (8, "eager"))
+    },
     "kimi in blocks on eight from the start": tiny(
-        "kimi_k3_mxfp4_tp8", "on_wait", kimi(2, 4) + BLOCKS, filled=False, steps=begun("kimi_k3_mxfp4_tp8", 2, 3)),
-    **{f"kimi on {ep} x {tp}, {count} rows": tiny("kimi_k3_mxfp4_tp8", mode, kimi(ep, tp), count)
-       for ep, tp, count, mode in ((1, 2, 3, "eager"), (2, 1, 3, "on_wait"), (2, 2, 3, "on_wait"), (1, 8, 1, "on_wait"),
-                                   (2, 4, 3, "eager"), (4, 2, 8, "on_wait"), (8, 1, 3, "eager"))},
-    **{f"kimi's columns on {ep} x {tp}, {count} rows, {mode}":
-       tiny("kimi_k3_mxfp4_tp8", mode, kimi(ep, tp, by="scatter_gather"), count)
-       for ep, tp, count in ((1, 2, 3), (2, 2, 8), (2, 4, 1), (4, 2, 3), (1, 8, 3), (8, 1, 1)) for mode in MODES},
-    **{f"kimi expanded, {count} rows, {mode}": tiny("kimi_k3_tiny", mode, ONE + KIMI + EXPANDED, count)
-       for count in (1, 3, 8) for mode in MODES},
-    **{f"kimi expanded on {ep} x {tp}, {count} rows": tiny("kimi_k3_mxfp4_tp8", mode, kimi(ep, tp) + EXPANDED, count)
-       for ep, tp, count, mode in ((1, 2, 3, "on_wait"), (1, 8, 1, "on_wait"), (2, 4, 3, "eager"), (4, 2, 8, "on_wait"),
-                                   (8, 1, 8, "eager"))},
-    "kimi expanded on 4 x 2 from the start": tiny("kimi_k3_mxfp4_tp8", "eager", kimi(4, 2) + EXPANDED, filled=False,
-                                                  steps=begun("kimi_k3_mxfp4_tp8", 3, 4)),
-}  # fmt: skip
+        "kimi_k3_mxfp4_tp8", "on_wait", kimi(2, 4) + BLOCKS, filled=False, steps=begun("kimi_k3_mxfp4_tp8", 2, 3)
+    ),
+    **{
+        f"kimi on {ep} x {tp}, {count} rows": tiny("kimi_k3_mxfp4_tp8", mode, kimi(ep, tp), count)
+        for ep, tp, count, mode in (
+            (1, 2, 3, "eager"),
+            (2, 1, 3, "on_wait"),
+            (2, 2, 3, "on_wait"),
+            (1, 8, 1, "on_wait"),
+            (2, 4, 3, "eager"),
+            (4, 2, 8, "on_wait"),
+            (8, 1, 3, "eager"),
+        )
+    },
+    **{
+        f"kimi's columns on {ep} x {tp}, {count} rows, {mode}": tiny(
+            "kimi_k3_mxfp4_tp8", mode, kimi(ep, tp, by="scatter_gather"), count
+        )
+        for ep, tp, count in ((1, 2, 3), (2, 2, 8), (2, 4, 1), (4, 2, 3), (1, 8, 3), (8, 1, 1))
+        for mode in MODES
+    },
+    **{
+        f"kimi expanded, {count} rows, {mode}": tiny("kimi_k3_tiny", mode, ONE + KIMI + EXPANDED, count)
+        for count in (1, 3, 8)
+        for mode in MODES
+    },
+    **{
+        f"kimi expanded on {ep} x {tp}, {count} rows": tiny("kimi_k3_mxfp4_tp8", mode, kimi(ep, tp) + EXPANDED, count)
+        for ep, tp, count, mode in (
+            (1, 2, 3, "on_wait"),
+            (1, 8, 1, "on_wait"),
+            (2, 4, 3, "eager"),
+            (4, 2, 8, "on_wait"),
+            (8, 1, 8, "eager"),
+        )
+    },
+    "kimi expanded on 4 x 2 from the start": tiny(
+        "kimi_k3_mxfp4_tp8", "eager", kimi(4, 2) + EXPANDED, filled=False, steps=begun("kimi_k3_mxfp4_tp8", 3, 4)
+    ),
+}
 # On a narrower wire only the choice is the same.
 ROUNDED = {
-    **{f"qwen38 on {cores}, {by}, bf16": tiny("qwen38_tp8", "eager", qwen38(cores, by, "bf16"), 3)
-       for cores, by in ((2, "direct"), (4, "scatter_gather"), (8, "two_level"))},
+    **{
+        f"qwen38 on {cores}, {by}, bf16": tiny("qwen38_tp8", "eager", qwen38(cores, by, "bf16"), 3)
+        for cores, by in ((2, "direct"), (4, "scatter_gather"), (8, "two_level"))
+    },
     "kimi on 2 x 2, bf16": tiny("kimi_k3_mxfp4_tp8", "eager", kimi(2, 2, "bf16"), 3),
     "kimi's columns on 2 x 2, bf16": tiny("kimi_k3_mxfp4_tp8", "on_wait", kimi(2, 2, "bf16", "scatter_gather"), 3),
-}  # fmt: skip
+}
 
 
 def cores(case: Case) -> int:

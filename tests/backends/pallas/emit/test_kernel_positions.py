@@ -28,8 +28,15 @@ def case(ep: int, tp: int, over: str, positions: tuple[int, ...], mode: str, **m
     lines = kimi(ep, tp, positions=over, context=1024 if ep * tp == 2 else 2560)
     tile = more.pop("tile", 128)
     lines = lines.replace("tile = 128", f"tile = {tile}")
-    return Case("kimi_k3", ((TOKENS[: len(positions)], positions),), lines, more.pop("folder", FOLDER),
-                mode=mode, filled=True, **more)  # fmt: skip
+    return Case(
+        "kimi_k3",
+        ((TOKENS[: len(positions)], positions),),
+        lines,
+        more.pop("folder", FOLDER),
+        mode=mode,
+        filled=True,
+        **more,
+    )
 
 
 def check(case: Case, found: Outcome, ways: int) -> None:
@@ -62,17 +69,28 @@ def test_eight_cores() -> None:
 
 
 SLOW = {
-    **{f"two cores, {count} rows, {mode}": (case(1, 2, "tp", ON_TWO[:count], mode), 2)
-       for count in (1, 3, 8) for mode in MODES},
-    **{f"two cores, plain experts, {mode}": (case(1, 2, "tp", ON_TWO[2:5], mode, folder="kimi_k3_tiny"), 2)
-       for mode in MODES},
-    **{f"eight cores, {count} rows, {mode}": (case(2, 4, "ep, tp", ON_EIGHT[:count], mode), 8)
-       for count, mode in ((1, "on_wait"), (3, "eager"), (8, "on_wait"))},
+    **{
+        f"two cores, {count} rows, {mode}": (case(1, 2, "tp", ON_TWO[:count], mode), 2)
+        for count in (1, 3, 8)
+        for mode in MODES
+    },
+    **{
+        f"two cores, plain experts, {mode}": (case(1, 2, "tp", ON_TWO[2:5], mode, folder="kimi_k3_tiny"), 2)
+        for mode in MODES
+    },
+    **{
+        f"eight cores, {count} rows, {mode}": (case(2, 4, "ep, tp", ON_EIGHT[:count], mode), 8)
+        for count, mode in ((1, "on_wait"), (3, "eager"), (8, "on_wait"))
+    },
     "positions over the slow axis": (case(4, 2, "ep", ON_EIGHT[:3], "on_wait"), 4),
-    **{f"{count} tokens of one sequence, {mode}":
-       (case(2, 4, "ep, tp", tuple(range(at, at + count)), mode, consecutive=True), 8)
-       for count, at, mode in ((8, 2044, "on_wait"), (8, 252, "eager"), (3, 0, "on_wait"), (1, 2303, "eager"))},
-}  # fmt: skip
+    **{
+        f"{count} tokens of one sequence, {mode}": (
+            case(2, 4, "ep, tp", tuple(range(at, at + count)), mode, consecutive=True),
+            8,
+        )
+        for count, at, mode in ((8, 2044, "on_wait"), (8, 252, "eager"), (3, 0, "on_wait"), (1, 2303, "eager"))
+    },
+}
 
 
 @pytest.mark.slow

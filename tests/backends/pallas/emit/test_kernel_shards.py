@@ -35,18 +35,23 @@ def delta(ways: tuple[str, ...]) -> str:
 
 
 def moe(ways: tuple[str, ...]) -> str:
-    experts = {"a": "shard a : experts\nshard b : moe\n", "b": "shard b : experts\nshard a : moe\n",
-               "a, b": "shard a, b : experts\n", "b, a": "shard b, a : moe\n"}[ways[0]]  # fmt: skip
+    experts = {
+        "a": "shard a : experts\nshard b : moe\n",
+        "b": "shard b : experts\nshard a : moe\n",
+        "a, b": "shard a, b : experts\n",
+        "b, a": "shard b, a : moe\n",
+    }[ways[0]]
     rows = f"split mla.q_a, mla.kv_a, moe.z_down over {ways[1]}\n"
     return experts + rows + shards(ways[2], "heads", "shared") + shards(ways[3], "vocab")
 
 
 DRAWN = {
-    f"{make.__name__} {turn}": Case(text, STEPS, MESH + make(WAYS[turn:] + WAYS[:turn]), filled=True,
-                                    sizes=(("layers", layers),))
+    f"{make.__name__} {turn}": Case(
+        text, STEPS, MESH + make(WAYS[turn:] + WAYS[:turn]), filled=True, sizes=(("layers", layers),)
+    )
     for make, text, layers in ((dense, DENSE, 1), (delta, DELTA, 2), (moe, MOE, 1))
     for turn in range(4)
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow
@@ -68,8 +73,9 @@ def signed(text: str, codec: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("codec", "working", "within"), [("mxfp4", "bf16", 3e-2), ("mxfp4", "f32", 2e-5),
-                                                         ("bf16", "bf16", 3e-2)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("codec", "working", "within"), [("mxfp4", "bf16", 3e-2), ("mxfp4", "f32", 2e-5), ("bf16", "bf16", 3e-2)]
+)
 def test_experts_by_negative_weights(codec: str, working: str, within: float) -> None:
     """Of two rows and of three: what a row's experts give does not depend on the sign of its weight."""
     text = signed(MOE, codec)

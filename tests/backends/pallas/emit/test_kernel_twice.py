@@ -31,8 +31,13 @@ def test_weights_pass_twice_and_arrays_have_each_layer_once() -> None:
     program = lowered(Case(TWICE, STEPS, STREAM))
 
     assert [str(name) for name, layer in program.transfers(p.StreamRef("all")) if layer == 1] == [
-        "mlp.gate+up", "mlp.down", "attention.wq+wk+wv", "attention.wo", "mlp.gate+up", "mlp.down",
-    ]  # fmt: skip
+        "mlp.gate+up",
+        "mlp.down",
+        "attention.wq+wk+wv",
+        "attention.wo",
+        "mlp.gate+up",
+        "mlp.down",
+    ]
     (vectors,) = (array for array in program.arrays.values() if array.kind == "vectors" and array.part == "mlp")
     assert vectors.shape[0] == program.entries("mlp") == 3
     assert program.times("mlp") == 6
@@ -49,10 +54,13 @@ def test_kernel(lines: str) -> None:
     assert wrong(found) == []
 
 
-@pytest.mark.parametrize(("old", "new"), [
-    ("      mlp\n      attention\n      mlp\n", "      attention\n      mlp\n      attention\n"),
-    ("      attention\n      mlp\n", "      attention\n      mlp when layer > 0\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("      mlp\n      attention\n      mlp\n", "      attention\n      mlp\n      attention\n"),
+        ("      attention\n      mlp\n", "      attention\n      mlp when layer > 0\n"),
+    ],
+)
 def test_what_cannot_stand_twice(old: str, new: str) -> None:
     """A part with caches; and one that stands twice in some layers only."""
     with pytest.raises(MksError, match="E901"):

@@ -27,8 +27,13 @@ _SHARED = (
     "mesh tp = 2\nshard tp : q_heads, kv_heads, ffn, vocab\nreduce attention.h (by = direct, wire = f32)\n"
     "reduce mlp.h (by = scatter_gather, wire = bf16)\n"
 )
-ONE = Case(DENSE, (((17,), (250,)),), f"target v5e 1x1\ncontext 512\n{_STREAMED}",
-           sizes=(("layers", 2), ("vocab", 128)), filled=True)  # fmt: skip
+ONE = Case(
+    DENSE,
+    (((17,), (250,)),),
+    f"target v5e 1x1\ncontext 512\n{_STREAMED}",
+    sizes=(("layers", 2), ("vocab", 128)),
+    filled=True,
+)
 TWO = evolve(ONE, lines=f"target tpu7x 1x1x1\ncontext 512\n{_SHARED}{_STREAMED}")
 NO_KERNEL = "no kernel"  # as the emitter, too, needs what was taken away
 _ATOL = 1e-2  # one of the two models has a sum that travels as bf16
@@ -87,8 +92,10 @@ def seen(case: Case, cores: int, known: frozenset[str] = frozenset()) -> list[Se
 
     with ThreadPoolExecutor() as pool:
         by_mode = dict(zip(MODES, pool.map(outcomes, MODES), strict=True))
-    return [Seen(cores, words, codes, {mode: by_mode[mode][i] for mode in MODES})
-            for i, (words, codes) in enumerate(refused.items())]  # fmt: skip
+    return [
+        Seen(cores, words, codes, {mode: by_mode[mode][i] for mode in MODES})
+        for i, (words, codes) in enumerate(refused.items())
+    ]
 
 
 def silent(found: list[Seen], *modes: str) -> int:
@@ -110,8 +117,10 @@ def test_what_the_interpreter_finds(capsys: pytest.CaptureFixture[str]) -> None:
     kernels = [x for x in found if NO_KERNEL not in x.said.values()]
     with capsys.disabled():
         print("", f"cores, the proof  {''.join(f'{mode:<12}' for mode in MODES)}changed", *found, sep="\n")
-        print(f"{len(kernels)} kernels; nothing is said of {silent(kernels, 'on_wait')} in on_wait, of "
-              f"{silent(kernels, 'eager')} in eager, of {silent(kernels, *MODES)} in both")  # fmt: skip
+        print(
+            f"{len(kernels)} kernels; nothing is said of {silent(kernels, 'on_wait')} in on_wait, of "
+            f"{silent(kernels, 'eager')} in eager, of {silent(kernels, *MODES)} in both"
+        )
 
     assert len(kernels) >= 50
     assert all(x.codes for x in found)

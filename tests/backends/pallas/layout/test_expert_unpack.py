@@ -48,16 +48,22 @@ def test_experts_are_what_was_packed(width: int, latent: int, dtype: type) -> No
 def test_blocks_are_what_was_packed(width: int, latent: int) -> None:
     """Experts that were re-blocked decode to the values of those that were not."""
     draw, layouts = np.random.default_rng(0), [expert(width, latent, codec) for codec in ("mxfp4", "fp8")]
-    parts = [Quantised(draw.integers(0, 256, (outputs, inputs // 2), np.uint8),
-                       draw.integers(120, 134, (outputs, inputs // gcd(32, inputs)), np.uint8))
-             for outputs, inputs in [(width, latent)] * 2 + [(latent, width)]]  # fmt: skip
+    parts = [
+        Quantised(
+            draw.integers(0, 256, (outputs, inputs // 2), np.uint8),
+            draw.integers(120, 134, (outputs, inputs // gcd(32, inputs)), np.uint8),
+        )
+        for outputs, inputs in [(width, latent)] * 2 + [(latent, width)]
+    ]
     again = [
         reblocked(part, inputs, layouts[1][name].group)
         for part, inputs, name in zip(parts, (latent, latent, width), ("gate+up", "gate+up", "down"), strict=True)
     ]
 
-    stored, blocks = (expert_matrices(jnp.asarray(pack_expert(p, layout)), layout, jnp.dtype(jnp.float32))
-                      for p, layout in zip((parts, again), layouts, strict=True))  # fmt: skip
+    stored, blocks = (
+        expert_matrices(jnp.asarray(pack_expert(p, layout)), layout, jnp.dtype(jnp.float32))
+        for p, layout in zip((parts, again), layouts, strict=True)
+    )
 
     for a, b in zip(stored, blocks, strict=True):
         assert a.any()

@@ -79,8 +79,10 @@ def schedules(bound) -> dict[str, Schedule]:
     one = bare(model, targets["v5e"], 256)
 
     def cut(mesh: dict[str, int], **sizes: tuple[str, ...]) -> Schedule:
-        shards = {name: Shard(name, tuple(a for a in axes if a != "repeat"), "repeat" in axes, model.span)
-                  for name, axes in sizes.items()}  # fmt: skip
+        shards = {
+            name: Shard(name, tuple(a for a in axes if a != "repeat"), "repeat" in axes, model.span)
+            for name, axes in sizes.items()
+        }
         return evolve(one, mesh=tuple(mesh.items()), shards=shards)
 
     tp = {"q_heads": ("tp",), "k_heads": ("tp",), "v_heads": ("tp",), "ffn": ("tp",), "vocab": ("tp",)}
@@ -90,10 +92,14 @@ def schedules(bound) -> dict[str, Schedule]:
         "empty shares": cut({"tp": 16}, **tp, kv_heads=("tp",)),
         "repeated": cut({"tp": 8}, **tp, kv_heads=("tp", "repeat")),
         "two axes": cut({"ep": 2, "tp": 2}, ffn=("ep", "tp"), v_heads=("tp",), vocab=("ep",)),
-        "split": evolve(cut({"ep": 2, "tp": 3}, ffn=("tp",)), splits={
-            "delta.wz": Split("delta.wz", ("ep", "tp"), model.span), "delta.wq": Split("delta.wq", ("tp",), model.span)
-        }),
-    }  # fmt: skip
+        "split": evolve(
+            cut({"ep": 2, "tp": 3}, ffn=("tp",)),
+            splits={
+                "delta.wz": Split("delta.wz", ("ep", "tp"), model.span),
+                "delta.wq": Split("delta.wq", ("tp",), model.span),
+            },
+        ),
+    }
 
 
 @pytest.mark.parametrize("kind", ["even", "padded", "empty shares", "repeated", "two axes", "split"])
@@ -121,8 +127,9 @@ def test_rows(kind: str) -> None:
     program = lower(schedules(bound)[kind], bound.instance, 3)
     layout = rows(program, 8)
     random, cores = np.random.default_rng(1), schedules(bound)[kind].ways(("tp",))
-    given = {key: jnp.asarray(random.standard_normal(value.shape, np.float32))
-             for key, value in layout.room.empty().items()}  # fmt: skip
+    given = {
+        key: jnp.asarray(random.standard_normal(value.shape, np.float32)) for key, value in layout.room.empty().items()
+    }
     empty = {a.name: jnp.zeros((cores, *a.shape)) for a in program.arrays.values() if a.kind in ("state", "cache")}
     held = layout.write(empty, jnp.int32(1), given, {})
     for name, array in held.items():

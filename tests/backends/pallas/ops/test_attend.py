@@ -21,8 +21,9 @@ from mks.backends.reference.ops.attend import attend
 SIZE = 128
 
 
-def kernel(b: int, h: int, n: int, t: int, scale: float, last: int | None, exact: bool = False,
-           interpret: bool = False) -> Callable:  # fmt: skip
+def kernel(
+    b: int, h: int, n: int, t: int, scale: float, last: int | None, exact: bool = False, interpret: bool = False
+) -> Callable:
     """Rows of queries over caches in VMEM, of each row or one for all: `[B]`, `[B, h, w]`, `[B, kv, w]`, `[B, kv, n]`
     and the tiles `[B or 1, tiles, kv, t, w]`, `[B or 1, tiles, kv, t, n]` to `[B, h, n]`."""
 
@@ -51,8 +52,9 @@ def kernel(b: int, h: int, n: int, t: int, scale: float, last: int | None, exact
     )
 
 
-def both(h: int, kv: int, w: int, n: int, t: int, dtype, last: int | None, positions: list[int],
-         exact: bool = False) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+def both(
+    h: int, kv: int, w: int, n: int, t: int, dtype, last: int | None, positions: list[int], exact: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """What the kernel says, with NaN in all entries that are not written, and what the reference says."""
     draw, b = np.random.default_rng(h * w + t), len(positions)
     q = jnp.asarray(draw.normal(size=(b, h, w)) * 3, jnp.float32 if exact else dtype).astype(jnp.float32)

@@ -101,8 +101,11 @@ def test_products_with_blocks(size: tuple[int, int], working: str) -> None:
     rows = pack_expert([one for one, _ in made], layout)
 
     draw = np.random.default_rng(0)
-    operands = [(which, draw.normal(size=(b, matrix.shape[1])).astype(DTYPES[working]))
-                for b in ((1, 3, 8) if size == TINY else (2,)) for which, matrix in matrices.items()]  # fmt: skip
+    operands = [
+        (which, draw.normal(size=(b, matrix.shape[1])).astype(DTYPES[working]))
+        for b in ((1, 3, 8) if size == TINY else (2,))
+        for which, matrix in matrices.items()
+    ]
     for (which, x), y in zip(operands, multiplied(operands, rows, layout), strict=True):
         close(y, x, matrices[which])
 
@@ -165,8 +168,12 @@ def test_one_row_alone_is_as_among_others(working: str, codec: str) -> None:
             out[i] = expert_dot(x[...], slot, layout, "one", alone=wanted[i])
 
     smem, vmem = (pl.BlockSpec(memory_space=space) for space in (pltpu.SMEM, pltpu.VMEM))
-    call = pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct((3, 5, 128), jnp.float32),
-                          in_specs=[smem, vmem, vmem], interpret=pltpu.InterpretParams())  # fmt: skip
+    call = pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((3, 5, 128), jnp.float32),
+        in_specs=[smem, vmem, vmem],
+        interpret=pltpu.InterpretParams(),
+    )
     every, last, first = np.asarray(call(np.array([-1, 4, 0], np.int32), x, rows))
 
     for found, row in (last, 4), (first, 0):
@@ -212,9 +219,15 @@ def test_it_compiles(target: str, b: int, codec: str) -> None:
         out[...] = expert_dot(hidden, slot, layout, "down", target == "tpu7x", wanted[0])
 
     smem, vmem = (pl.BlockSpec(memory_space=space) for space in (pltpu.SMEM, pltpu.VMEM))
-    call = pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct((b, 3584), jnp.float32), in_specs=[smem, vmem, vmem],
-                          compiler_params=pltpu.CompilerParams(vmem_limit_bytes=32 << 20))  # fmt: skip
-    arguments = [jax.ShapeDtypeStruct(*shape) for shape in (
-        ((1,), jnp.int32), ((b, 3584), jnp.bfloat16), ((layout.rows, 512), jnp.int32))]  # fmt: skip
+    call = pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((b, 3584), jnp.float32),
+        in_specs=[smem, vmem, vmem],
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=32 << 20),
+    )
+    arguments = [
+        jax.ShapeDtypeStruct(*shape)
+        for shape in (((1,), jnp.int32), ((b, 3584), jnp.bfloat16), ((layout.rows, 512), jnp.int32))
+    ]
 
     assert "tpu_custom_call" in compile_for(target, call, arguments)

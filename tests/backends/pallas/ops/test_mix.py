@@ -21,8 +21,9 @@ f32, bf16 = jnp.float32, jnp.bfloat16
 EPS = 1e-5
 
 
-def kernel(n: int, b: int, d: int, dtype: DTypeLike, interpret: bool = False, used: int | None = None
-           ) -> tuple[Callable, list[jax.ShapeDtypeStruct]]:  # fmt: skip
+def kernel(
+    n: int, b: int, d: int, dtype: DTypeLike, interpret: bool = False, used: int | None = None
+) -> tuple[Callable, list[jax.ShapeDtypeStruct]]:
     """A kernel and what it takes: banks, x, folded, and how many banks are used if it is not written for a number."""
 
     def body(banks, x, folded, count, out):
@@ -30,9 +31,12 @@ def kernel(n: int, b: int, d: int, dtype: DTypeLike, interpret: bool = False, us
 
     vmem, smem = (pl.BlockSpec(memory_space=space) for space in (pltpu.VMEM, pltpu.SMEM))
     call = pl.pallas_call(
-        body, out_shape=jax.ShapeDtypeStruct((b, d), f32), in_specs=[vmem] * 3 + [smem], out_specs=vmem,
+        body,
+        out_shape=jax.ShapeDtypeStruct((b, d), f32),
+        in_specs=[vmem] * 3 + [smem],
+        out_specs=vmem,
         interpret=pltpu.InterpretParams() if interpret else False,
-    )  # fmt: skip
+    )
     kinds = [((n, b, d), dtype), ((b, d), f32), ((1, d), f32), ((1,), jnp.int32)]
     return call, [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in kinds]
 

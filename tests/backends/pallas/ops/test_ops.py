@@ -54,10 +54,13 @@ def kernel(calls: Sequence[Call], *, interpret: bool = False, by_reference: bool
             ref[...] = value
 
     call = pl.pallas_call(
-        body, out_shape=shapes, in_specs=[vmem] * count, out_specs=[vmem] * len(shapes),
+        body,
+        out_shape=shapes,
+        in_specs=[vmem] * count,
+        out_specs=[vmem] * len(shapes),
         interpret=pltpu.InterpretParams() if interpret else False,
         compiler_params=pltpu.CompilerParams(vmem_limit_bytes=60 << 20),
-    )  # fmt: skip
+    )
     return lambda *a: jax.tree.unflatten(tree, call(*a))
 
 
@@ -281,7 +284,7 @@ def to_compile(b: int) -> list[Call]:
             ("causal_conv", {}, [("B", c), (n, c), ("B", n - 1, c, dtype)])
             for c, n, dtype in [(96, 2, bf16), (256, 3, f32)]
         ],
-    ]  # fmt: skip
+    ]
     return [(partial(ops.find(name), **scalars), kinds(b, *shapes)) for name, scalars, shapes in every]
 
 

@@ -28,8 +28,13 @@ def routed(b: int, n: int, interpret: bool = False, **how: Any) -> Callable:
         weights[...], chosen[...] = route(score[...], bias[...], **how)
 
     kinds = [jax.ShapeDtypeStruct((b, n), dtype) for dtype in (f32, int32)]
-    return pl.pallas_call(body, out_shape=kinds, in_specs=[VMEM] * 2, out_specs=[VMEM] * 2,
-                          interpret=pltpu.InterpretParams() if interpret else False)  # fmt: skip
+    return pl.pallas_call(
+        body,
+        out_shape=kinds,
+        in_specs=[VMEM] * 2,
+        out_specs=[VMEM] * 2,
+        interpret=pltpu.InterpretParams() if interpret else False,
+    )
 
 
 def expected(score: np.ndarray, bias: np.ndarray, **how: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -79,12 +84,15 @@ def test_route(b: int, n: int, top: int, levels: int) -> None:
     agree(*drawn(b, n, levels), top=top)
 
 
-@pytest.mark.parametrize(("n", "groups", "keep", "top", "levels"), [
-    (256, 8, 4, 8, 0),
-    (256, 8, 4, 8, 2),
-    (24, 4, 1, 6, 2),
-    (24, 3, 1, 10, 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("n", "groups", "keep", "top", "levels"),
+    [
+        (256, 8, 4, 8, 0),
+        (256, 8, 4, 8, 2),
+        (24, 4, 1, 6, 2),
+        (24, 3, 1, 10, 0),
+    ],
+)
 def test_groups(n: int, groups: int, keep: int, top: int, levels: int) -> None:
     """Only the strongest groups take part, until nothing is left in them."""
     agree(*drawn(3, n, levels), top=top, groups=groups, keep=keep, scale=2.5)
@@ -140,9 +148,10 @@ def listed(b: int, n: int, count: int, interpret: bool = False, first: int | Non
     return pl.pallas_call(
         body,
         out_shape=[jax.ShapeDtypeStruct((count + 1,), int32), jax.ShapeDtypeStruct((b, count), f32)],
-        in_specs=[VMEM, VMEM, SMEM], out_specs=[SMEM, VMEM],
+        in_specs=[VMEM, VMEM, SMEM],
+        out_specs=[SMEM, VMEM],
         interpret=pltpu.InterpretParams() if interpret else False,
-    )  # fmt: skip
+    )
 
 
 LISTS = [

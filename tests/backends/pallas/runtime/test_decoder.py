@@ -25,8 +25,10 @@ type Calls = list[list[Any]]
 @cache
 def oracle(name: str) -> dict[str, np.ndarray]:
     with np.load(TESTS / "data" / name / "oracle.npz") as file:
-        return {key: value.reshape(-1, value.shape[-1]) if key == "logits" else value.reshape(-1)
-                for key, value in file.items()}  # fmt: skip
+        return {
+            key: value.reshape(-1, value.shape[-1]) if key == "logits" else value.reshape(-1)
+            for key, value in file.items()
+        }
 
 
 def reads(row: int, ids: list[int], start: int = 0) -> Calls:
@@ -54,19 +56,35 @@ def calls(name: str) -> dict[str, Calls]:
         "facts": [["vocab"], ["cuts"]],
         "greedy": [*reads(1, gen[:16]), *(decodes((1, gen[i], i)) for i in range(16, 22))],
         "alone": [*reads(0, ids[:5]), *(decodes((0, ids[i], i)) for i in range(5, 7))],
-        "beside": [*reads(2, ids[:11]), *reads(0, ids[:5]),
-                   *(decodes((0, ids[i], i), (2, ids[i + 6], i + 6)) for i in range(5, 7))],
+        "beside": [
+            *reads(2, ids[:11]),
+            *reads(0, ids[:5]),
+            *(decodes((0, ids[i], i), (2, ids[i + 6], i + 6)) for i in range(5, 7)),
+        ],
         "idle": [decodes((1, gen[22], 22))],
-        "resumed": [*reads(0, ids[:6]), decodes((0, ids[6], 6)), decodes((0, ids[7], 7)), *reads(0, ids[8:16], 8),
-                    decodes((0, ids[16], 16))],
-        "saved": [*reads(0, ids[:13]), ["save", 0], ["restore", 2, 0, 13], decodes((0, ids[13], 13), (2, ids[13], 13)),
-                  ["save", 0]],
+        "resumed": [
+            *reads(0, ids[:6]),
+            decodes((0, ids[6], 6)),
+            decodes((0, ids[7], 7)),
+            *reads(0, ids[8:16], 8),
+            decodes((0, ids[16], 16)),
+        ],
+        "saved": [
+            *reads(0, ids[:13]),
+            ["save", 0],
+            ["restore", 2, 0, 13],
+            decodes((0, ids[13], 13), (2, ids[13], 13)),
+            ["save", 0],
+        ],
         "again": [*reads(0, ids[:13])],
         "cut": [["restore", 1, 0, 8], *reads(1, ids[8:13], 8)],
-        "several": [*reads(0, gen[:16]), *reads(2, gen[:18]),
-                    several([(0, gen[16], 16), (2, gen[18], 18)], 5, [gen[21]])],
+        "several": [
+            *reads(0, gen[:16]),
+            *reads(2, gen[:18]),
+            several([(0, gen[16], 16), (2, gen[18], 18)], 5, [gen[21]]),
+        ],
         "after several": [decodes((0, gen[stopped], stopped))],
-    }  # fmt: skip
+    }
     if name == "qwen3_tiny":
         found |= {
             "wrong": [["restore", 1, 0, 14], ["prefill", 0, ids[:4], CONTEXT - 3], decodes((0, 1, CONTEXT))],
@@ -80,8 +98,14 @@ def calls(name: str) -> dict[str, Calls]:
 def answers(name: str) -> dict[str, list[Any]]:
     """What one decoder answered to all of them."""
     wanted = calls(name)
-    made = {"folder": name, "definition": FAMILIES[name][0], "context": CONTEXT, "rows": ROWS, "chunk": CHUNK,
-            "span": CHUNK}  # fmt: skip
+    made = {
+        "folder": name,
+        "definition": FAMILIES[name][0],
+        "context": CONTEXT,
+        "rows": ROWS,
+        "chunk": CHUNK,
+        "span": CHUNK,
+    }
     found = iter(outcomes(made, list(chain(*wanted.values()))))
     return {part: [next(found) for _ in each] for part, each in wanted.items()}
 
@@ -145,9 +169,10 @@ def test_states_cannot_be_cut() -> None:
 def test_wrong_calls() -> None:
     """More than was saved, and positions beyond the context."""
     assert [each["error"] for each in answers("qwen3_tiny")["wrong"]] == [
-        "cannot restore 14 tokens of 13", "cannot read 4 ids at 37 into row 0",
+        "cannot restore 14 tokens of 13",
+        "cannot read 4 ids at 37 into row 0",
         "cannot read 1 ids at 40 into row 0 of 40 positions",
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -183,8 +208,12 @@ def test_two_cores() -> None:
     name = "qwen38_tp8"
     ids = oracle(name)["ids"].tolist()
     made = {"folder": name, "definition": "qwen38", "context": 32, "rows": 1, "chunk": CHUNK, "span": CHUNK, "tp": 2}
-    script = [["prefill", 0, ids[:8], 0, True], ["decode", [ids[8]], [8], [True]],
-              ["prefill", 0, ids[9:16], 9, True], ["decode", [ids[16]], [16], [True]]]  # fmt: skip
+    script = [
+        ["prefill", 0, ids[:8], 0, True],
+        ["decode", [ids[8]], [8], [True]],
+        ["prefill", 0, ids[9:16], 9, True],
+        ["decode", [ids[16]], [16], [True]],
+    ]
     for found, position in zip(outcomes(made, script, devices=2, seconds=180), (7, 8, 15, 16), strict=True):
         np.testing.assert_allclose(found[0], oracle(name)["logits"][position], rtol=0, atol=5e-4)
 
@@ -193,13 +222,25 @@ def test_two_cores() -> None:
 def test_a_cache_that_is_kept_expanded() -> None:
     """Prompts are read with the latents, steps with the keys and values made of them: the oracle's logits from both."""
     name, ids = "kimi_k3_tiny", [int(i) for i in oracle("kimi_k3_tiny")["ids"]]
-    made = {"folder": name, "definition": "kimi_k3", "context": 32, "rows": 2, "chunk": CHUNK, "span": CHUNK,
-            "form": "expanded"}  # fmt: skip
+    made = {
+        "folder": name,
+        "definition": "kimi_k3",
+        "context": 32,
+        "rows": 2,
+        "chunk": CHUNK,
+        "span": CHUNK,
+        "form": "expanded",
+    }
     script: Calls = [
-        ["prefill", 0, ids[:8], 0, True], ["decode", [ids[8], 0], [8, 0], [True, False]],
-        ["prefill", 0, ids[9:14], 9, True], ["prefill", 1, ids[:8], 0, True], ["save", 1], ["reset"],
-        ["restore", 0, 0, 8], ["decode", [ids[8], ids[8]], [8, 8], [True, True]],
-    ]  # fmt: skip
+        ["prefill", 0, ids[:8], 0, True],
+        ["decode", [ids[8], 0], [8, 0], [True, False]],
+        ["prefill", 0, ids[9:14], 9, True],
+        ["prefill", 1, ids[:8], 0, True],
+        ["save", 1],
+        ["reset"],
+        ["restore", 0, 0, 8],
+        ["decode", [ids[8], ids[8]], [8, 8], [True, True]],
+    ]
     first, second, third, alone, number, _, nothing, (restored, beside) = outcomes(made, script, seconds=180)
     assert (number, nothing) == (0, None)
     assert restored == beside
@@ -212,8 +253,15 @@ def test_positions_of_two_cores() -> None:
     """A prompt, steps of the kernel and more of a prompt, over blocks of both cores: as if it were all one prompt."""
     lines, count = kimi(1, 2, positions="tp", context=1024), 511
     ids = [int(i) for i in np.random.default_rng(2).integers(0, 256, count + 3)]
-    made = {"folder": "kimi_k3_mxfp4_tp8", "definition": "kimi_k3", "context": 1024, "rows": 2, "chunk": 128,
-            "span": 128, "lines": lines}  # fmt: skip
+    made = {
+        "folder": "kimi_k3_mxfp4_tp8",
+        "definition": "kimi_k3",
+        "context": 1024,
+        "rows": 2,
+        "chunk": 128,
+        "span": 128,
+        "lines": lines,
+    }
     step = [["decode", [7, ids[i]], [3, i], [False, True]] for i in (count, count + 1)]
     prompts = [["prefill", row, ids[i : min(i + 128, count)], i, True] for row in (1, 0) for i in range(0, count, 128)]
     last = [["prefill", row, ids[i:], i, False] for row, i in ((1, count + 2), (0, count))]

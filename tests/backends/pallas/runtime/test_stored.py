@@ -15,9 +15,25 @@ from mks.dsl.program.lower.lower import lower
 from mks.models.packing import operands
 
 SIZES = {
-    "d": 128, "layers": 3, "vocab": 320, "block": 2, "heads": 4, "q_lora": 48, "kv_lora": 32, "nope": 16, "common": 8,
-    "vdim": 16, "kda_heads": 4, "key": 16, "val": 16, "ffn": 256, "latent": 384, "experts": 8, "moe": 64, "top": 4,
-}  # fmt: skip
+    "d": 128,
+    "layers": 3,
+    "vocab": 320,
+    "block": 2,
+    "heads": 4,
+    "q_lora": 48,
+    "kv_lora": 32,
+    "nope": 16,
+    "common": 8,
+    "vdim": 16,
+    "kda_heads": 4,
+    "key": 16,
+    "val": 16,
+    "ffn": 256,
+    "latent": 384,
+    "experts": 8,
+    "moe": 64,
+    "top": 4,
+}
 CASES = {
     "plain": ("kimi_k3", "kimi_k3_tiny", ONE),
     "mxfp4": ("kimi_k3", "kimi_k3_mxfp4_tiny", ONE + KIMI),

@@ -67,8 +67,13 @@ def test_one_ring_runs_through_all_phases() -> None:
 
     used = [at.op.product for at in executed(made) if isinstance(at.op, p.Dot) and not at.op.run]
     assert used == [name for name, _ in made.transfers(ring)]
-    assert list(map(str, used)) == ["context.fc", *["remember.wk+wv"] * 3, *["attention.wq+wk+wv", "attention.wo"] * 3,
-                    "draft.out", *["draft.row.w2"] * 4]  # fmt: skip
+    assert list(map(str, used)) == [
+        "context.fc",
+        *["remember.wk+wv"] * 3,
+        *["attention.wq+wk+wv", "attention.wo"] * 3,
+        "draft.out",
+        *["draft.row.w2"] * 4,
+    ]
     starts = [at for at in walk(made) if isinstance(at.op, p.Start) and at.op.count == made.rings[ring].slots]
     assert [at.path for at in starts] == [(0, 0)]
 
@@ -131,15 +136,28 @@ def other_entries(program: p.Program) -> p.Program:
 
     def change(op: p.Op) -> p.Op:
         if isinstance(op, p.LayerLoop):
-            return evolve(op, choices=tuple(evolve(choice, bodies=tuple((name, tuple(map(change, body)))
-                          for name, body in choice.bodies)) for choice in op.choices))  # fmt: skip
+            return evolve(
+                op,
+                choices=tuple(
+                    evolve(choice, bodies=tuple((name, tuple(map(change, body))) for name, body in choice.bodies))
+                    for choice in op.choices
+                ),
+            )
         return evolve(op, earlier=op.earlier[::-1]) if isinstance(op, p.AttendBlock) else op
 
     return with_body(program, tuple(map(change, program.phases[1].body)), 1)
 
 
-WRONG = {swapped: "E223", left_over: "E222", drained_too_early: "E228", started_twice: "E221", unread: "E229",
-         short_loop: "E229", nothing_carried: "E229", other_entries: "E228"}  # fmt: skip
+WRONG = {
+    swapped: "E223",
+    left_over: "E222",
+    drained_too_early: "E228",
+    started_twice: "E221",
+    unread: "E229",
+    short_loop: "E229",
+    nothing_carried: "E229",
+    other_entries: "E228",
+}
 
 
 @pytest.mark.parametrize("change", WRONG, ids=lambda change: change.__name__)
@@ -151,8 +169,10 @@ def test_what_goes_wrong_between_phases_is_found(change: Callable[[p.Program], p
 
 
 # Of the mutants that are as good as the Program: what sets out, is waited for or kept a little earlier or later.
-HARMLESS = re.compile(r"to \d+ |.*(Start|Wait).* exchanged with |[+-]1 slot|(without|one less in) Start "
-                      r"|another layer in CopyStart (vectors context|taps) ")  # fmt: skip
+HARMLESS = re.compile(
+    r"to \d+ |.*(Start|Wait).* exchanged with |[+-]1 slot|(without|one less in) Start "
+    r"|another layer in CopyStart (vectors context|taps) "
+)
 
 
 @pytest.mark.parametrize("schedule", ["alone", pytest.param("four", marks=pytest.mark.slow)])
@@ -190,7 +210,9 @@ def test_pictures_show_layers_of_all_phases() -> None:
     found = predict(spark(), savings=False)
 
     assert [(window.name, window.runs) for window in windows(found)] == [
-        ("layer 2: remember", 5), ("layer 2: attention, mlp", 5)]  # fmt: skip
+        ("layer 2: remember", 5),
+        ("layer 2: attention, mlp", 5),
+    ]
     said = page(found)
     assert [place for place in ("context", "remember", "draft") if place not in said] == []
 
@@ -256,19 +278,25 @@ def test_a_part_loops_over_rows() -> None:
     assert [words for words in passed if not HARMLESS.match(words)] == []
 
 
-@pytest.mark.parametrize(("old", "new", "code"), [
-    ("step draft on block -> proposed {", "step draft -> proposed {", "E115"),
-    ("for row in 0 .. block {\n      last", "for layer in 0 .. block {\n      last", "E115"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("step draft on block -> proposed {", "step draft -> proposed {", "E115"),
+        ("for row in 0 .. block {\n      last", "for layer in 0 .. block {\n      last", "E115"),
+    ],
+)
 def test_where_a_part_may_loop(old: str, new: str, code: str) -> None:
     """Over the rows of a block only."""
     assert code in {each.code for each in chained((old, new)).diagnostics}
 
 
-@pytest.mark.parametrize(("old", "new"), [
-    ("for row in 0 .. block {\n      last", "for row in 1 .. block {\n      last"),
-    ("    h = h + kept\n", "    h = h + kept + last\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("for row in 0 .. block {\n      last", "for row in 1 .. block {\n      last"),
+        ("    h = h + kept\n", "    h = h + kept + last\n"),
+    ],
+)
 def test_loops_that_no_program_does_yet(old: str, new: str) -> None:
     """Over some rows; and of what goes from row to row all rows."""
     with pytest.raises(MksError, match="E901"):
@@ -277,8 +305,12 @@ def test_loops_that_no_program_does_yet(old: str, new: str) -> None:
 
 def test_the_last_collective_is_over_all_cores() -> None:
     """Or else a core could leave while another has not entered: refused at what is summed last."""
-    mesh = (("  mesh tp = 4\n  shard tp : heads (repeat), vocab\n",
-             "  mesh ep = 2, tp = 2\n  split context.fc over ep\n  shard tp : heads\n"),)  # fmt: skip
+    mesh = (
+        (
+            "  mesh tp = 4\n  shard tp : heads (repeat), vocab\n",
+            "  mesh ep = 2, tp = 2\n  split context.fc over ep\n  shard tp : heads\n",
+        ),
+    )
     with pytest.raises(MksError, match="E901") as refused:
         lowered(edited(*mesh), "four")
     assert "over all cores" in refused.value.diagnostics[0].message

@@ -45,8 +45,20 @@ def test_every_op_has_its_section() -> None:
 
 def test_every_resource_has_its_section() -> None:
     """Those that a Program has tables of, and those that they are made of."""
-    for cls in (p.Buffer, p.View, p.Ring, p.Product, p.Copy, p.CacheRing, p.Expanded, p.Collective, p.Piece,
-                p.ExpertPool, p.Array, p.Phase):  # fmt: skip
+    for cls in (
+        p.Buffer,
+        p.View,
+        p.Ring,
+        p.Product,
+        p.Copy,
+        p.CacheRing,
+        p.Expanded,
+        p.Collective,
+        p.Piece,
+        p.ExpertPool,
+        p.Array,
+        p.Phase,
+    ):
         section(cls.__name__)
 
 
@@ -54,8 +66,11 @@ def test_what_checks_is_there() -> None:
     """Every file that the page names exists, and every property is a module of the proof."""
     text = PAGE.read_text("utf-8")
     files = re.findall(r"`((?:tests|dsl|backends)/[\w/]+(?:\.\w+)?)`", text)
-    properties = {name for line in re.findall(r"^\*\*Checked by\.\*\*.*$", text, re.MULTILINE)
-                  for name in re.findall(r"property `(\w+)`", line)}  # fmt: skip
+    properties = {
+        name
+        for line in re.findall(r"^\*\*Checked by\.\*\*.*$", text, re.MULTILINE)
+        for name in re.findall(r"property `(\w+)`", line)
+    }
 
     assert files
     assert [name for name in files if not (ROOT / name).exists()] == []

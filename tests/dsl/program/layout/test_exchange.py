@@ -92,12 +92,22 @@ def test_an_axis_of_one_core(mesh: str, by: str) -> None:
     assert {each.axes for each in found.exchanges.values()} == {(name,)}
 
 
-@pytest.mark.parametrize(("mesh", "over", "target"), [
-    ("ep = 2, tp = 4", "ep", "tpu7x 2x2x1"), ("tp = 3", "tp", "v5p 1x1x3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mesh", "over", "target"),
+    [
+        ("ep = 2, tp = 4", "ep", "tpu7x 2x2x1"),
+        ("tp = 3", "tp", "v5p 1x1x3"),
+    ],
+)
 def test_cores_without_neighbours(mesh: str, over: str, target: str) -> None:
     """Two levels are for pairs along the last axis."""
     other = "vocab" if "," in mesh else "q_heads, kv_heads"
     with pytest.raises(MksError, match=f"sum over `{over}` by two_level"):
-        program(Case("smollm2", 1, f"target {target}\ncontext 256\nmesh {mesh}\nshard {over} : ffn\n"
-                     f"shard tp : {other}\nreduce mlp.h (by = two_level)\n"))  # fmt: skip
+        program(
+            Case(
+                "smollm2",
+                1,
+                f"target {target}\ncontext 256\nmesh {mesh}\nshard {over} : ffn\n"
+                f"shard tp : {other}\nreduce mlp.h (by = two_level)\n",
+            )
+        )

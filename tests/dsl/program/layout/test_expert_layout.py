@@ -43,9 +43,7 @@ def test_blocks_of_eight_bit_numbers() -> None:
     assert [product.group for product in expert(48, 3584, "fp8").products] == [128, 256]
 
 
-@given(
-    width=st.integers(1, 900), latent=st.integers(1, 1200), codec=st.sampled_from(["mxfp4", "fp8", "bf16", "f32"])
-)  # fmt: skip
+@given(width=st.integers(1, 900), latent=st.integers(1, 1200), codec=st.sampled_from(["mxfp4", "fp8", "bf16", "f32"]))
 def test_nothing_overlaps(width: int, latent: int, codec: str) -> None:
     """Blocks and octets of scales have rows of their own, in whole registers, and end where the array does."""
     found = expert(width, latent, codec)

@@ -46,7 +46,9 @@ def test_what_is_held() -> None:
     assert held["mla.lat"] == next(line.bytes for line in bill(latent).hbm if line.name == "mla.lat")
     assert [program.arrays[p.ModelCacheRef(name)].kind for name in ("mla.lat", "mla.com")] == ["latents"] * 2
     assert {ref.label for ref in program.buffers if isinstance(ref, p.PartRef) and ref.role is p.Role.TILES} == {
-        "tiles of keys of mla.cache", "tiles of values of mla.cache"}  # fmt: skip
+        "tiles of keys of mla.cache",
+        "tiles of values of mla.cache",
+    }
 
 
 def test_the_weight_is_one_product() -> None:

@@ -61,8 +61,9 @@ def test_words() -> None:
     assert "blocks of 256 in turn over tp: 16,384 positions a core" in said
     assert "shard   tp : moe, position" in said
     assert [line.split()[1:4] for line in said.splitlines() if line.startswith("  mla.attend")] == [
-        ["1", "queries", "gather"], ["1", "merged", "softmax_merge"],
-    ]  # fmt: skip
+        ["1", "queries", "gather"],
+        ["1", "merged", "softmax_merge"],
+    ]
 
 
 def test_keys_of_several_heads() -> None:

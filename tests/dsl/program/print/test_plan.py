@@ -90,8 +90,11 @@ def test_text_does_not_depend_on_hashing() -> None:
         for form in ([], ["--json"]):
             child = children.run(
                 [sys.executable, "-c", script, "plan", str(FOLDER / "qwen38.mks"), "--rows", "2", *form],
-                capture_output=True, seconds=60, env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
-            )  # fmt: skip
+                capture_output=True,
+                seconds=60,
+                env={**os.environ, "PYTHONHASHSEED": seed},
+                check=True,
+            )
             said.add(child.stdout)
 
     assert len(said) == 2
@@ -111,11 +114,28 @@ def test_every_schedule_at_each_number_of_rows(capsys: pytest.CaptureFixture[str
 
 
 SHAPE: dict[str, type] = {
-    "name": str, "target": str, "rows": int, "model": str, "topology": str, "cores": int, "mesh": dict, "context": int,
-    "numerics": list, "reads": dict, "writes": dict, "buffers": list, "rings": list, "products": list,
-    "transfers": dict, "copies": list, "caches": list, "collectives": list, "arrays": list, "outputs": list,
+    "name": str,
+    "target": str,
+    "rows": int,
+    "model": str,
+    "topology": str,
+    "cores": int,
+    "mesh": dict,
+    "context": int,
+    "numerics": list,
+    "reads": dict,
+    "writes": dict,
+    "buffers": list,
+    "rings": list,
+    "products": list,
+    "transfers": dict,
+    "copies": list,
+    "caches": list,
+    "collectives": list,
+    "arrays": list,
+    "outputs": list,
     "phases": list,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PLANNED)

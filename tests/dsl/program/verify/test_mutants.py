@@ -86,9 +86,14 @@ def judged(case: Case, every: int) -> Counter[str]:
 
 
 # Of each case's mutants one of so many is tried, of which at least so many are caught.
-EACH = [(case, *counts) for case, counts in zip(
-    CASES, ((1, 150), (1, 150), (1, 140), (2, 60), (2, 60), (9, 40), (9, 40), (40, 15), (40, 15), (40, 15)), strict=True
-)]  # fmt: skip
+EACH = [
+    (case, *counts)
+    for case, counts in zip(
+        CASES,
+        ((1, 150), (1, 150), (1, 140), (2, 60), (2, 60), (9, 40), (9, 40), (40, 15), (40, 15), (40, 15)),
+        strict=True,
+    )
+]
 
 
 @pytest.mark.parametrize(("case", "every", "least"), thorough_but(EACH[:8], EACH), ids=str)
@@ -113,8 +118,13 @@ def test_all_mutants(case: Case) -> None:
 def test_what_the_simulator_sees() -> None:
     """Each kind of fault is seen in some order of events, and none in a ring that is right."""
     slot, counter = ("slot",), ("counter",)
-    made = {"start": Transfer(None, slot, counter, 4, "a"), "next": Transfer(None, slot, counter, 4, "b"),
-            "wait": Await(counter, 4), "half": Await(counter, 2), "read": Look(slot, "who")}  # fmt: skip
+    made = {
+        "start": Transfer(None, slot, counter, 4, "a"),
+        "next": Transfer(None, slot, counter, 4, "b"),
+        "wait": Await(counter, 4),
+        "half": Await(counter, 2),
+        "read": Look(slot, "who"),
+    }
 
     def ring(*events: str) -> frozenset[str] | None:
         seen, wrong = explore(tuple(made[name] for name in events))

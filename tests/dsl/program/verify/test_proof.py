@@ -95,8 +95,10 @@ def test_a_slot_read_before_its_wait() -> None:
     assert found.message == "the read of slot 0 of `state delta.S` does not wait for its load"
     assert found.primary is not None
     assert "delta_rule" in found.primary.span.text
-    assert found.notes[:2] == ("step 1: step: the load of `state delta.S` into slot 0 starts",
-                               "step 2: layer 0, delta: here, on every core")  # fmt: skip
+    assert found.notes[:2] == (
+        "step 1: step: the load of `state delta.S` into slot 0 starts",
+        "step 2: layer 0, delta: here, on every core",
+    )
 
 
 def test_a_slot_overwritten() -> None:
@@ -137,8 +139,10 @@ def test_heads_that_do_not_come_home() -> None:
     made = next(each for each in whole.exchanges.values() if each.kind is SOFTMAX_MERGE)
     heads = whole.buffers[made.result]
     fewer = evolve(heads, shape=(heads.shape[0], heads.shape[1] - 1, heads.shape[2]))
-    for changed in (evolve(whole, exchanges=whole.exchanges | {made.name: evolve(made, width=made.width - 128)}),
-                    evolve(whole, buffers=whole.buffers | {made.result: fewer})):  # fmt: skip
+    for changed in (
+        evolve(whole, exchanges=whole.exchanges | {made.name: evolve(made, width=made.width - 128)}),
+        evolve(whole, buffers=whole.buffers | {made.result: fewer}),
+    ):
         assert {d.code for d in prove(changed)} == {"E228"}
 
 
@@ -224,11 +228,14 @@ def test_other_layers_count_too() -> None:
     assert "not with the model's own layers, but with others of the same kinds, numbered from 0" in found.notes
 
 
-@pytest.mark.parametrize("change", [
-    lambda layers: evolve(layers, stop=layers.stop - 1),
-    lambda layers: evolve(layers, choices=layers.choices[:-1]),
-    lambda layers: evolve(layers, choices=layers.choices[::-1]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda layers: evolve(layers, stop=layers.stop - 1),
+        lambda layers: evolve(layers, choices=layers.choices[:-1]),
+        lambda layers: evolve(layers, choices=layers.choices[::-1]),
+    ],
+)
 def test_layers_are_those_of_the_table(change: Callable[[p.LayerLoop], p.LayerLoop]) -> None:
     """E223: a tape has the order of the layer table, which is what must run."""
     whole = program(RINGED)
