@@ -75,7 +75,7 @@ def _decoder(
         return PallasDecoder(
             read_.schedule,
             read_.instance,
-            lambda name, core: packed[core][name],
+            lambda name, core: packed[core][name.label],
             machine(read_.schedule),
             plain=read_.plain,
             **options,
@@ -98,7 +98,7 @@ def _decoder(
     return PallasDecoder(
         schedule,
         binding.instance,
-        lambda name, core: packed[core][name],
+        lambda name, core: packed[core][name.label],
         machine(schedule),
         plain=operands.plain(binding),
         **options,
