@@ -166,7 +166,7 @@ def test_what_is_refused_by_more_than_the_band_does_not_compile() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(14400)
 def test_the_distribution_over_random_schedules(capsys: pytest.CaptureFixture[str]) -> None:
-    """300: never below; within 5 % or 1.1 MiB (f32: 1.9); half of what fills a fifth of the memory within 1.6 %."""
+    """300: never below; within 5 % or 1.1 MiB (f32: 1.9); half of what fills a fifth of the memory within 1.8 %."""
     every = [*drawn(range(_SEEDS))]
     found = [each for each in every if not each.found.code]
     large = [each for each in found if each.found.vmem >= _WORTH_IT * each.bill.limit]
@@ -175,7 +175,7 @@ def test_the_distribution_over_random_schedules(capsys: pytest.CaptureFixture[st
         print(table(found, large))
     assert [each for each in every if not each.sound] == []
     assert [each for each in found if not each.near] == []
-    assert _at([each.above for each in large], 0.5) <= 1.6
+    assert _at([each.above for each in large], 0.5) <= 1.8
     seen = Counter(word for each in found for word in each.words.partition(": ")[2].split(", "))
     assert min(seen[word] for word in ("experts bf16", "experts mxfp4", "experts fp8", "span", "f32")) > 0
 
