@@ -95,8 +95,20 @@ def _steps(instance: Instance, of: Pass) -> list[Step]:
         raise cannot("a model without a decode step", instance.model.span)
     if of != Pass(1):
         raise cannot(f"draft for {of.words}", instance.model.span, "write `rows 1`")
+    _parts_of_one_step(instance, steps)
     most = max(rows for rows in blocks if isinstance(rows, int))
     return [(step, most if step.block is None else int(str(instance.values[step.block])), True) for step in steps]
+
+
+def _parts_of_one_step(instance: Instance, steps: list[m.Step]) -> None:
+    """A part's products, buffers and arrays are those of one phase."""
+    known: dict[str, str] = {}
+    for step in steps:
+        for part in dict.fromkeys(part for parts in instance.layer_parts(step.name).values() for part in parts):
+            if part in known:
+                said = f"run `{part}` in two steps, `{known[part]}` and `{step.name}`"
+                raise cannot(said, instance.model.parts[part].span)
+            known[part] = step.name
 
 
 def make_rings(build: Build) -> None:

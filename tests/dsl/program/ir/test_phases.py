@@ -314,3 +314,20 @@ def test_the_last_collective_is_over_all_cores() -> None:
     with pytest.raises(MksError, match="E901") as refused:
         lowered(edited(*mesh), "four")
     assert "over all cores" in refused.value.diagnostics[0].message
+
+
+def test_a_part_of_two_steps_is_refused() -> None:
+    """Its products would have to be those of both phases."""
+    both = (
+        (
+            "  part remember {",
+            '  part up {\n    weights "layers.{layer}." { u : bf16[d, d]  "u" }\n    h = h + u @ h\n  }\n'
+            "  part remember {",
+        ),
+        ("    c = rms_norm(fc @ flat(aux), gain, 1e-5)\n", "    h = rms_norm(fc @ flat(aux), gain, 1e-5)\n    c = h\n"),
+        ("{ remember }", "{\n      up\n      remember\n    }"),
+        ("{ attention }", "{\n      attention\n      up\n    }"),
+    )
+    with pytest.raises(MksError, match="E901") as refused:
+        lowered(edited(*both), "alone")
+    assert "`up` in two steps, `context` and `draft`" in refused.value.diagnostics[0].message
