@@ -110,7 +110,18 @@ def overlap(item: s.Overlap, gathers: list[Gather], reduces: list[Reduce], draft
                         group.span,
                         others=(Label(p.operand.span, "its operand"),),
                     )
-    return Overlap(item.verb, values, groups, item.span) if values and groups else None
+    if not values or not groups:
+        return None
+    if item.verb == "reduce":
+        draft.sink.report(
+            "E207",
+            "kernels put no product under a sum",
+            item.span,
+            notes=("a line that changes nothing is an error", "products are put under what cores gather"),
+            helps=("take the line away",),
+        )
+        return None
+    return Overlap(item.verb, values, groups, item.span)
 
 
 def _overlapped(item: s.Group, draft: Draft) -> Group | None:
