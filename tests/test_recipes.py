@@ -70,7 +70,7 @@ rng = np.random.default_rng(0)
 tensors = {}
 for weight in instance.model.weights.values():
     for layer in instance.owner_layers(weight.part) or (None,):
-        for place in weight.places:
+        for place in weight.tensors:
             shape = instance.shape(weight.shape)
             tensors[place.name.replace("{layer}", str(layer))] = rng.normal(size=shape, scale=0.3).astype(np.float32)
 (path.parent / "weights").mkdir()

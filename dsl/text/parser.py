@@ -15,7 +15,7 @@ from ..cache import cache_folder
 from ..diagnostics import Diagnostic, Label
 from ..source import Source, Span
 from . import syntax as s
-from .build import Builder
+from .builder import Builder
 from .limits import Refused, glued, refusal
 
 # After one of these a line goes on.

@@ -130,7 +130,9 @@ def test_rows(kind: str) -> None:
     given = {
         key: jnp.asarray(random.standard_normal(value.shape, np.float32)) for key, value in layout.room.empty().items()
     }
-    empty = {a.name: jnp.zeros((cores, *a.shape)) for a in program.arrays.values() if a.kind in ("state", "cache")}
+    empty = {
+        a.name.label: jnp.zeros((cores, *a.shape)) for a in program.arrays.values() if a.kind in ("state", "cache")
+    }
     held = layout.write(empty, jnp.int32(1), given, {})
     for name, array in held.items():
         assert array.shape == empty[name].shape
