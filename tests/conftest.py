@@ -164,7 +164,7 @@ class _Costs:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say what was used, and by whom most."""
-        if not self.shown or self.files.total() < 1:
+        if not self.shown or (self.files.total() < 1 and not self.over):
             return
         budget = f" of {BUDGETS[self.tier]:.0f} s" if self.tier in BUDGETS else ""
         write = terminalreporter.write_line
