@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from math import prod
 
@@ -42,14 +43,20 @@ def tapes(program: p.Program) -> dict[p.RingRef, Tape]:
     """Each ring's tape."""
     found = {}
     for ring in program.rings:
-        made = [program.products[name] for name, _ in program.transfers(ring)]
+        made = _passing(program, ring)
         found[ring] = Tape(
             ring,
-            sum(len(product.tiling.transfers) for product in made),
+            sum(times * len(product.tiling.transfers) for product, times in made),
             tape_rows(program, ring) * ROW_BYTES,
-            sum(own_bytes(program, product) for product in made),
+            sum(times * own_bytes(program, product) for product, times in made),
         )
     return found
+
+
+def _passing(program: p.Program, ring: p.RingRef) -> list[tuple[p.Product, int]]:
+    """The products that pass through a ring, and how often in a step."""
+    counts = Counter(name for name, _ in program.transfers(ring))
+    return [(program.products[name], times) for name, times in counts.items()]
 
 
 def own_bytes(program: p.Program, product: p.Product) -> int:
@@ -152,7 +159,7 @@ def operands(program: p.Program) -> tuple[p.Array, ...]:
 
 def tape_rows(program: p.Program, ring: p.RingRef) -> int:
     """A tape's length."""
-    return sum(program.products[name].tiling.rows for name, _ in program.transfers(ring))
+    return sum(times * product.tiling.rows for product, times in _passing(program, ring))
 
 
 def read_arrays(program: p.Program) -> frozenset[p.ArrayRef]:
