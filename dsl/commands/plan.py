@@ -134,6 +134,7 @@ def lowered(
     from ..program.analysis.check_program import idle_lines
     from ..program.lower.lower import lower
     from ..program.verify.prove import prove_all
+    from ..schedule.shares import Shares
 
     programs: list[Program] = []
     matched = False
@@ -149,8 +150,11 @@ def lowered(
                 Diagnostic("E213", f"`{schedule.name}` is not applicable at these sizes", notes=tuple(why))
             )
             continue
+        shares = Shares(schedule, instance)
         try:
-            each_pass = [lower(schedule, instance, each.tokens, consecutive=each.consecutive) for each in passes]
+            each_pass = [
+                lower(schedule, instance, each.tokens, consecutive=each.consecutive, shares=shares) for each in passes
+            ]
         except MksError as e:
             diagnostics.extend(e.diagnostics)
             continue

@@ -53,7 +53,7 @@ class Op:
     `parameters` are values, in order; `scalars` are known before the model runs and follow the values, by position or
     name; those in `defaults` may be left out. `repeats` lets the last of them be given several times.
     `matrix` names the parameters rounded to the working type on entry; `updates` those that are states the op writes
-    (once a pass); `caches` those read up to the current position. `sequential` ops run row after row in a span.
+    (once a pass); `caches` those read up to the current position.
     Of an `elementwise` op each number of the value is made of those in the same place of its operands, which align by
     the names of their axes: it works on shares and on the columns of scattered values as on whole ones.
     `along` gives the axes that the op reads along, which must be whole on each core: all, unless it says which.
@@ -69,7 +69,6 @@ class Op:
     matrix: frozenset[str] = frozenset()
     updates: frozenset[str] = frozenset()
     caches: frozenset[str] = frozenset()
-    sequential: bool = False
     along: Along = along.everything
     flops: Count = _nothing
     summary: str = ""
@@ -139,11 +138,11 @@ _ROWS = (
        defaults={"width": None, "pairs": 0, "scaling": 1}, along=along.last("x"), flops=_elements(6),
        bundles=Bundles(40, 3.0),
        summary="rotates the first `width` channels, halves against each other (pairs = 1: neighbours)"),
-    Op("causal_conv", ("x", "taps", "state"), rules.causal_conv, updates=frozenset({"state"}), sequential=True,
+    Op("causal_conv", ("x", "taps", "state"), rules.causal_conv, updates=frozenset({"state"}),
        along=along.last("taps"), flops=rules.conv_flops, bundles=Bundles(30, 4.0),
        summary="depthwise convolution over the last inputs"),
     Op("delta_rule", ("q", "k", "v", "decay", "rate", "S"), rules.delta_rule, matrix=frozenset({"q", "k", "v"}),
-       updates=frozenset({"S"}), sequential=True, along=along.last("q", "k"), flops=rules.delta_flops,
+       updates=frozenset({"S"}), along=along.last("q", "k"), flops=rules.delta_flops,
        summary="S = exp(decay) S; S += k (rate (v - S^T k))^T; the value is S^T q"),
     Op("attend", ("q", "keys", "values"), rules.attend, scalars=("scale",), matrix=frozenset({"q"}),
        caches=frozenset({"keys", "values"}), along=along.but_first("q", "keys", "values"),

@@ -69,13 +69,6 @@ class Poly:
         return _canonical(total)
 
     @property
-    def constant(self) -> Fraction | None:
-        """Its value where no size takes part."""
-        if not self.terms:
-            return Fraction(0)
-        return self.terms[0][1] if len(self.terms) == 1 and not self.terms[0][0] else None
-
-    @property
     def atoms(self) -> frozenset[Atom]:
         """All that take part."""
         return frozenset(atom for monomial, _ in self.terms for atom in monomial)

@@ -46,7 +46,7 @@ def resolve_schedule(declared: s.Schedule, model: m.Model, sink: Sink) -> Schedu
         elif isinstance(item, s.Split):
             _split(item, draft)
     moved = movement.movement(declared, draft)
-    _unused_axes(declared, draft)
+    _unused_axes(draft)
     for prefetch in moved.prefetches:
         if "context" in settings and prefetch.tile is not None:
             _tile(prefetch.tile, context, prefetch.span, draft)
@@ -314,7 +314,7 @@ def _cuts(draft: Draft) -> list[tuple[str, ...]]:
     return [shard.axes for shard in draft.shards.values()] + [split.axes for split in draft.splits.values()]
 
 
-def _unused_axes(declared: s.Schedule, draft: Draft) -> None:
+def _unused_axes(draft: Draft) -> None:
     used = {axis for axes in _cuts(draft) for axis in axes}
     for axis, length in draft.mesh.items():
         if axis not in used and length > 1:

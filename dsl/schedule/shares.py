@@ -14,6 +14,7 @@ from ..model.facts import Facts
 from ..model.instance import Instance
 from ..model.shapes import Atom, Poly, Shape
 from ..records import frozen
+from ..targets.lanes import padded
 from ..targets.targets import BYTES
 from .blocks import most
 from .ir import Schedule
@@ -131,8 +132,7 @@ class Shares:
 
     def scattered(self, length: int) -> int:
         """One core's columns of a sum that is left scattered: whole lanes, so that the last cores may have none."""
-        lanes = self.schedule.target.lanes
-        return min(length, -(-length // (self.schedule.cores * lanes)) * lanes)
+        return min(length, padded(-(-length // self.schedule.cores)))
 
     @cached_property
     def columns(self) -> Columns:

@@ -117,7 +117,6 @@ class Target:
     features: Features = field(factory=Features)
     note: str = ""
     compiler_name: str = ""
-    lanes: int = 128
 
     @property
     def most(self) -> int:

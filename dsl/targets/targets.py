@@ -10,6 +10,7 @@ from functools import cache
 from math import prod
 
 from ..installed import Installed, installed
+from .lanes import padded
 from .target import Target
 from .tpu7x import TPU7X
 from .v5e import V5E
@@ -52,7 +53,7 @@ BYTES = {"f32": 4, "int32": 4, "bf16": 2}
 _HELD = BYTES | {"fp8": 1, "int8": 1}
 
 
-def padded_bytes(shape: tuple[int, ...], dtype: str, lanes: int = 128) -> int:
+def padded_bytes(shape: tuple[int, ...], dtype: str) -> int:
     """What VMEM charges for a buffer.
 
     Lanes round up to 128; rows to a power of two below 8 and to a multiple of 8 from there, and to at least one
@@ -63,4 +64,4 @@ def padded_bytes(shape: tuple[int, ...], dtype: str, lanes: int = 128) -> int:
     least = 4 // size
     rows = max(rows, least)
     rows = 1 << (rows - 1).bit_length() if rows < 8 else -(-rows // 8) * 8
-    return prod(leading) * rows * (-(-columns // lanes) * lanes) * size
+    return prod(leading) * rows * padded(columns) * size

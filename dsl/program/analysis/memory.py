@@ -12,7 +12,7 @@ from ...targets.targets import padded_bytes
 from .. import ir as p
 from ..ir.scratch import ExchangeSet, collective, exchange_set, ring_bytes, rooms
 from ..ir.walk import walk
-from ..layout.tiling import ROW_BYTES
+from ..layout.tiling import ROW_BYTES, up
 from .spills import temporaries
 from .traffic import tape_rows, tapes
 
@@ -186,7 +186,7 @@ def _smem(program: p.Program) -> list[Line]:
     """Tables of scalars; lines of 128 words, and eight lines of a matrix."""
     loops = [phase.loop for phase in program.phases]
     sizes = [(2, 1) if loop is None else (loop.stop - loop.start + 2, len(loop.choices)) for loop in loops]
-    tables = sum(_up(count, 8) * _list(2 * places) for count, places in sizes)
+    tables = sum(up(count, 8) * _list(2 * places) for count, places in sizes)
     shapes, count = ", ".join(f"[{count}, {2 * places}]" for count, places in sizes), max(count for count, _ in sizes)
     found = [
         Line("tokens, positions", 2 * _list(_tokens(program)), f"2 x [{_tokens(program)}]"),
@@ -194,7 +194,7 @@ def _smem(program: p.Program) -> list[Line]:
     ]
     for name, some in (("numbers by layer", program.whole_scalars), ("fractions by layer", program.real_scalars)):
         if some:
-            found.append(Line(name, _up(count, 8) * _list(len(some)), f"[{count}, {len(some)}]"))
+            found.append(Line(name, up(count, 8) * _list(len(some)), f"[{count}, {len(some)}]"))
     for bank in program.banks.values():
         found.append(Line(f"list of {bank.name}", _list(bank.most + 1), f"[{bank.most + 1}]", bank.part))
     read = tapes(program)
@@ -209,11 +209,7 @@ def _smem(program: p.Program) -> list[Line]:
 
 
 def _list(entries: int) -> int:
-    return _up(entries, _LINE) * _WORD
-
-
-def _up(value: int, unit: int) -> int:
-    return -(-value // unit) * unit
+    return up(entries, _LINE) * _WORD
 
 
 def _semaphores(program: p.Program) -> list[Line]:

@@ -53,16 +53,11 @@ def _fewer(over: Collection[Pass], schedule: Schedule, fits: Callable[[Pass], in
     for consecutive in dict.fromkeys(each.consecutive for each in over):
         most = max(each.tokens for each in over if each.consecutive == consecutive)
         listed = range(2, most) if consecutive else sorted(n for n in schedule.rows if n < most)
-        low, high, best = 0, len(listed) - 1, None
-        while low <= high:  # more tokens take more
-            middle = (low + high) // 2
-            if (total := fits(Pass(listed[middle], consecutive))) is not None:
-                best, low = (Pass(listed[middle], consecutive), total), middle + 1
-            else:
-                high = middle - 1
+        passes = [Pass(tokens, consecutive) for tokens in listed]
+        best = _largest(passes.__getitem__, 0, len(passes) - 1, fits)
         if best is None:
             return []
-        found.append(best)
+        found.append((passes[best[0]], best[1]))
     said = " and ".join(str(each) for each, _ in found)
     return [f"{said} fit{'s' * (len(found) == 1)} ({mib(max(total for _, total in found))})"]
 
@@ -79,8 +74,10 @@ def _fits(other: Schedule, shares: Shares, of: Pass, found: Bill) -> int | None:
     return made.total if made.total <= made.limit else None
 
 
-def _largest(made: _Made, least: int, most: int, fits: Callable[[Schedule], int | None]) -> tuple[int, int] | None:
-    """The largest number in `least .. most` whose schedule fits, and what that needs; more takes more."""
+def _largest[T](
+    made: Callable[[int], T], least: int, most: int, fits: Callable[[T], int | None]
+) -> tuple[int, int] | None:
+    """The largest number in `least .. most` of which what is made fits, and what that needs; more takes more."""
     low, high, best = least, most, None
     while low <= high:
         middle = (low + high) // 2
@@ -100,7 +97,9 @@ def _least_slots(shares: Shares, of: Pass) -> dict[str, int]:
     """So many transfers of each stream a product waits for at once; 1 where there is no Program to tell."""
     least = {stream.name: 1 for stream in shares.schedule.streams}
     try:
-        products = lower(shares.schedule, shares.instance, of.tokens, consecutive=of.consecutive).products.values()
+        products = lower(
+            shares.schedule, shares.instance, of.tokens, consecutive=of.consecutive, shares=shares
+        ).products.values()
     except MksError:
         return least
     for made in products:

@@ -67,9 +67,10 @@ def _exchange(op: Any, place: str, program: p.Program) -> Span | None:
 def _ring(op: Any, place: str, program: p.Program) -> Span | None:
     """Its line in the schedule, or the place's first product that passes through it."""
     said = program.rings[op.ring].span if op.ring in program.rings else None
-    own = [made.span for made in program.products.values() if made.ring == op.ring]
-    mine = [made.span for made in program.products.values() if made.ring == op.ring and made.place == place]
-    return said or next(iter((*mine, *own)), None)
+    if said is not None:
+        return said
+    own = [made for made in program.products.values() if made.ring == op.ring]
+    return next((made.span for made in (*(each for each in own if each.place == place), *own)), None)
 
 
 def _copy(op: Any, place: str, program: p.Program) -> Span | None:
@@ -120,7 +121,7 @@ LABELS: dict[type, OpLabel] = {
     p.AttendBlock: OpLabel(lambda op: op.result, _call),
     p.ArgmaxValue: OpLabel(lambda op: op.result, _call),
     p.Keep: OpLabel(lambda op: op.buffer, _own),
-    p.RowLoop: OpLabel(lambda op: op.place, _none),
+    p.RowLoop: OpLabel(_nothing, _none),
     p.RopeTables: OpLabel(_nothing, _call),
     p.Put: OpLabel(lambda op: op.buffer, _own),
     p.Route: OpLabel(lambda op: op.bank, _bank),

@@ -8,6 +8,7 @@ from math import prod
 from ...model.facts import STEP
 from ...targets.lanes import padded
 from .. import ir as p
+from ..layout.lanes import table_words
 from ..layout.tiling import WIDTH
 from .spec_access import Wrong
 from .spec_transfers import cached
@@ -69,7 +70,7 @@ def _table(array: p.Array, program: p.Program) -> Made:
     assert isinstance(array.name, p.TableRef)
     weight = program.instance.model.weights[array.name.weight]
     share, width = program.shares.weight_shape(weight)
-    words = -(-width // (256 if program.instance.dtype(weight.type) == "bf16" else 128)) * 128
+    words = table_words(width, program.instance.dtype(weight.type))
     return (share, 1, words), "int32"
 
 

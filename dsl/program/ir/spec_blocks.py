@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ...collectives.collective import Operation
 from ...targets.lanes import padded
 from .. import ir as p
+from ..layout.lanes import table_words
 from .spec_access import Access, How, Where, Wrong, reads, writes
 from .spec_compute import expression
 from .spec_transfers import tiles
@@ -34,7 +35,7 @@ def lookup(op: p.Lookup, place: str, program: p.Program) -> Iterator[Access]:
     yield from expression(op.index, place, program)
     table = program.instance.model.weights[op.table.weight]
     rows, width = program.shares.weight_shape(table)
-    words = -(-width // (256 if program.instance.dtype(table.type) == "bf16" else 128)) * 128
+    words = table_words(width, program.instance.dtype(table.type))
     if op.share not in (None, rows):
         raise Wrong(f"`{op.table}` has {rows} rows on a core; {op.share} are looked up")
     if (op.share is None) != (rows == program.instance.length(table.shape[0])):

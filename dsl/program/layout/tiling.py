@@ -64,7 +64,7 @@ def tiling(outputs: int, inputs: int, bits: int) -> Tiling:
     per_word = WORD_BITS // bits
     narrow = _narrow(outputs % WIDTH, inputs, bits)
     fold = max([WIDTH // columns for columns in narrow], default=1)
-    inputs = _up(inputs, _SUBLANES * per_word * fold)
+    inputs = up(inputs, _SUBLANES * per_word * fold)
     runs: list[Run] = []
     whole = outputs // WIDTH
     words = inputs // per_word
@@ -92,7 +92,7 @@ def _narrow(rest: int, inputs: int, bits: int) -> tuple[int, ...]:
     if rest > 384:
         return (WIDTH,)
     least, unit = _LANES, _SUBLANES * WORD_BITS // bits
-    if bits >= 16 and _up(inputs, 4 * unit) % (16 * unit) == 0:
+    if bits >= 16 and up(inputs, 4 * unit) % (16 * unit) == 0:
         least = 32
     if rest <= _LANES:
         return (next(columns for columns in (32, 64, _LANES) if columns >= max(rest, least)),) if rest else ()
@@ -105,11 +105,12 @@ def _narrow(rest: int, inputs: int, bits: int) -> tuple[int, ...]:
 def _parts(words: int, limit: int) -> tuple[int, ...]:
     """A block's tape rows as equal transfers, the last one perhaps shorter; their inputs are multiples of 128."""
     count = -(-words // limit)
-    each = words if count == 1 else _up(-(-words // count), _LANES)
+    each = words if count == 1 else up(-(-words // count), _LANES)
     return tuple(min(each, words - at) for at in range(0, words, each))
 
 
-def _up(value: int, unit: int) -> int:
+def up(value: int, unit: int) -> int:
+    """Rounded up to whole units."""
     return -(-value // unit) * unit
 
 

@@ -63,7 +63,7 @@ def attend_latent(call: m.Call, frame: Frame) -> Node:
     absorb = head_product(build, frame.place, kv_b.name, "absorb", heads, rank, both - width, call.span)
     local = frame.read(whole, q.type, q)
     frame.ops.append(p.Compute((absorb.operand,), _part("by_head", local, both - width, call), None, q.span))
-    frame.ops += loops(absorb, build)
+    frame.ops += loops(absorb)
     ring, early = ring_of_tiles(of_model((latent, common), build), call, frame)
     working, apart = build.dtype(Type("bf16")), context_parallel.heads_of_all(build, heads)
     inner, outer = (
@@ -84,7 +84,7 @@ def attend_latent(call: m.Call, frame: Frame) -> Node:
         found = attended(call, name, ring, early, (inner, outer), (heads, rank), frame)
     expand = head_product(build, frame.place, kv_b.name, "expand", heads, value, rank, call.span)
     frame.ops.append(p.Compute((expand.operand,), _part("by_head", found, rank, call), None, call.span))
-    frame.ops += loops(expand, build)
+    frame.ops += loops(expand)
     result = frame.compute(
         p.PartRef(p.Role.EXPANDED, name),
         (heads, value),

@@ -36,7 +36,7 @@ def attend_expanded(call: m.Call, frame: Frame) -> Node:
     held = frame.compute(p.PartRef(p.Role.QUERY, name), shape, build.dtype(Type("bf16")), query)
     made = product(build, part, (kv_b.name,), None, call.span)
     frame.ops.append(p.Compute((made.operand,), _entry(latent, frame), None, latent.span))
-    frame.ops += loops(made, build)
+    frame.ops += loops(made)
     both = frame.read(build.product_of(kv_b.name, frame.place), Type("f32", call.type.shape), call)
     (heads, key), (_, value) = (build.shares.shape(x.type.shape) for x in (q, call))
     kept: dict[p.CacheRef, m.State] = {

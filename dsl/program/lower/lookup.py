@@ -7,7 +7,9 @@ from ...collectives.collective import Wire
 from ...model import ir as m
 from ...model.expressions import walk
 from ...model.ir import Node
+from ...targets.lanes import LANES
 from .. import ir as p
+from ..layout.lanes import table_words
 from .build import cannot, layer_scalar
 from .frame import Frame
 from .reduce import complete
@@ -35,7 +37,7 @@ def look_up(call: m.Call, frame: Frame) -> ShardedValue:
     full, lies = p.RowRef(table.name, by, frame.place if own else ""), p.TableRef(table.name)
     if build.shares.repeats(declared.shape[0]) > 1:
         raise cannot("look up rows of which several cores hold the same", call.span)
-    words = -(-width // (256 if dtype == "bf16" else 128)) * 128
+    words = table_words(width, dtype)
     if full not in build.buffers:
         build.buffer(full, (build.rows, 1, words), "int32", "", call.span)
         build.views[full] = p.View(full, 0, (width,))
@@ -59,7 +61,7 @@ def argmax(call: m.Call, frame: Frame) -> Node:
         taken = {made, p.SumRef(frame.place, frame.value)} & build.exchanges.keys()
         exchange = p.ChoiceRef(frame.place, frame.value, frame.next_number()) if taken else made
         build.exchanges[exchange] = p.Collective(
-            exchange, ARGMAX, Wire.INT32, build.schedule.over_all, value, None, 0, 128, call.span
+            exchange, ARGMAX, Wire.INT32, build.schedule.over_all, value, None, 0, LANES, call.span
         )
     frame.ops.append(p.ArgmaxValue(value, call, exchange, result))
     return frame.read(result, call.type, call)

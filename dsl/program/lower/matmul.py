@@ -6,7 +6,7 @@ from ...model import ir as m
 from ...model.expressions import walk
 from ...schedule.ir import Group
 from .. import ir as p
-from .build import DIRECT, Build, cannot, product, split_over, summed_over
+from .build import DIRECT, cannot, product, split_over, summed_over
 from .frame import Frame, Mark
 from .partials import axes, number
 from .reduce import complete, gather
@@ -54,7 +54,7 @@ def _together(call: m.Call, frame: Frame) -> None:
     if made.operand != named:
         frame.ops.append(p.Compute((made.operand,), operand, None, x.span))
     frame.ops += [Mark("before", f"{frame.place}.{w.split('.')[-1]}") for w in members]
-    frame.ops += loops(made, build)
+    frame.ops += loops(made)
     frame.ops += [Mark("after", f"{frame.place}.{w.split('.')[-1]}") for w in members]
     _gathers(made, frame)
 
@@ -101,7 +101,7 @@ def _early(group: Group, frame: Frame) -> None:
                 _together(node, frame)
 
 
-def loops(made: p.Product, build: Build) -> list[p.Op]:
+def loops(made: p.Product) -> list[p.Op]:
     """Wait for an iteration's tiles, multiply, and let the slots' next transfers set out."""
     streamed = isinstance(made.ring, p.StreamRef)
     found: list[p.Op] = []

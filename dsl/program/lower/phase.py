@@ -9,6 +9,7 @@ from ...collectives.collective import Wire
 from ...model import ir as m
 from ...model.expressions import walk
 from ...records import define
+from ...targets.lanes import LANES
 from .. import ir as p
 from .body import lower_body
 from .build import Build, cannot
@@ -158,7 +159,7 @@ def _ids(build: Build) -> list[p.Op]:
     if share != build.shares.instance.length(axis) or apart:
         exchange = p.IdsRef()
         build.exchanges[exchange] = p.Collective(
-            exchange, ARGMAX, Wire.INT32, build.schedule.over_all, p.LOGITS, None, 0, 128, build.step.span
+            exchange, ARGMAX, Wire.INT32, build.schedule.over_all, p.LOGITS, None, 0, LANES, build.step.span
         )
     held = build.views[p.LOGITS].buffer
     left = p.LogitsRef()

@@ -7,7 +7,7 @@ from math import prod
 from ...model import ir as m
 from ...model.expressions import walk
 from ...model.facts import STEP
-from ...targets.lanes import LANES
+from ...targets.lanes import padded
 from .. import ir as p
 from .build import Build
 
@@ -26,7 +26,7 @@ def vectors(build: Build, place: str) -> None:
         shape = build.shares.weight_shape(declared)
         lines, width = shape[::-1] if len(shape) == 2 else (1, prod(shape))
         build.views[p.weight_key(place, declared)] = p.View(lies, at, shape, transposed=len(shape) == 2)
-        at += lines * -(-width // LANES) * LANES
+        at += lines * padded(width)
     if at:
         early = any(x.kind == "vectors" for x in build.schedule.prefetches) and not build.is_step(place)
         slots, part = 2 if early else 1, None if place == STEP else place

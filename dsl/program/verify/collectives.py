@@ -19,7 +19,7 @@ def set_of(program: p.Program, op: p.Op) -> ExchangeSet | None:
     return None if name is None else exchange_set(program, program.exchanges[name])
 
 
-def exchange_machine(program: p.Program) -> Automaton[p.CollectiveRef | None]:
+def exchange_machine() -> Automaton[p.CollectiveRef | None]:
     """Of one set of buffers: the state is the exchange under way, or nothing."""
 
     def send(state: p.CollectiveRef | None, name: p.CollectiveRef, op: p.Op, at: Moment) -> p.CollectiveRef | None:

@@ -96,7 +96,7 @@ def _latent(flow: Computed, op: p.Attend, queries: list[Term], caches: list[Term
     if _states(ring) != names:
         raise Wrong(f"`{op.ring}` brings {', '.join(map(str, ring.caches))}; `attend_latent` reads {', '.join(names)}")
     axes = tuple(sorted(several(flow, ring.axes)))
-    inner, outer = (_of_all(flow, query, axes, lanes) for query, lanes in zip(queries, (rank, width), strict=True))
+    inner, outer = (_of_all(flow, query, axes) for query in queries)
     last: Any = terms.made[unrounded(terms, outer)]
     if last[0] != "view_last" or last[2] != (("width", float(width)),):
         raise Wrong("the common channels of the queries are not their last ones")
@@ -111,7 +111,7 @@ def _latent(flow: Computed, op: p.Attend, queries: list[Term], caches: list[Term
     flow.hold(op.result, Held(found), rank + (LANES if axes else 0))
 
 
-def _of_all(flow: Computed, query: Term, axes: tuple[str, ...], lanes: int) -> Term:
+def _of_all(flow: Computed, query: Term, axes: tuple[str, ...]) -> Term:
     """A query of this core's heads, of which those of all cores were gathered where positions are sharded."""
     if not axes:
         return query

@@ -66,13 +66,8 @@ def _multiplied(flow: Computed, made: Product, name: str, x: Held) -> Held:
         raise Wrong(f"`{made.name}` multiplies `{name}`, of which a core has other columns than of its operand")
     if x.cut is not None:
         over = x.cut.axes
-    cut = (
-        None
-        if split is None
-        else Cut(frozenset(a for a in split.axes if schedule.ways((a,)) > 1), instance.length(shape[0]))
-    )
-    if cut is not None and not cut.axes:
-        cut = None
+    axes = frozenset() if split is None else computed_collectives.several(flow, split.axes)
+    cut = Cut(axes, instance.length(shape[0])) if axes else None
     found = product(flow.terms, flow.terms.atom("weight", name), x.term)
     # Where so many cores hold the same inputs, their sum is so many times the product.
     times = flow.terms.number(1 if x.cut is not None else shares.repeats(shape[-1]))

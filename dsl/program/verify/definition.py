@@ -155,11 +155,12 @@ def _part_over(made: Computed) -> Iterator[tuple[m.Ref, str]]:
             yield name, f"`{name}` is never saved"
         elif made.saved[name].term != term:
             yield name, made.differs(name, made.saved[name].term, term)
+    kept = {array.name for array in _kept_entries(made.program)}
     for array in made.program.outputs.values():
         if array.part != made.place:
             continue
         saved, copy = made.saved.get(array.name), made.program.copies.get(array.name)
-        if saved is not None and array in _kept_entries(made.program):
+        if saved is not None and array.name in kept:
             continue
         if saved is None or copy is None:
             yield array.name, f"the output `{array.name}` is never written"

@@ -155,7 +155,7 @@ class Flow:
             return rule(self, node)
         row = registry.find(node.op)
         if row is None:
-            raise Wrong(f"no meaning is known of `{node.op}`: it has no row in `meaning.MEANING`")
+            raise Wrong(f"no meaning is known of `{node.op}`: it has no row in `op_terms.MEANING`")
         self.along(node)
         helds = [self.evaluate(arg) for arg in node.args]
         cut = None

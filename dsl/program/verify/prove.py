@@ -227,7 +227,7 @@ def _exchanges(program: p.Program, table: Table) -> Iterator[Fault]:
         def own(at: Placed, key: ExchangeSet = key) -> bool:
             return set_of(program, at.op) == key
 
-        yield from _found(check(exchange_machine(program), track(program, own), table))
+        yield from _found(check(exchange_machine(), track(program, own), table))
 
 
 def _of_list(name: m.Ref, at: Placed) -> bool:
