@@ -34,7 +34,7 @@ def command_parser(name: str, about: str, examples: str) -> argparse.ArgumentPar
 def guarded(parse: Parse, argv: list[str], work: Work, expected: tuple[type[Exception], ...] = ()) -> int:
     """Run a command; its exit status: what `work` says or 0, 1 with a message on stderr, 2 for wrong usage.
 
-    Errors of the classes `told` say by themselves what is wrong.
+    Errors of the classes `expected` say by themselves what is wrong.
 
     Anything else, diagnostics and bugs, is raised for `mks` itself to show.
     """

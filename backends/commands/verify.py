@@ -21,7 +21,7 @@ from ...models.text.tokenizer import load_tokenizer
 from ..opening.cannot_open import CannotOpen
 from ..opening.find import bind, checkpoint_place, find_model, find_schedule, text_place
 from ..opening.load import values
-from ..opening.load_pallas import NoDevices, host, sized
+from ..opening.load_pallas import host, sized
 from .run_command import command_parser, guarded, itself
 from .terminal import loading, warn, working
 from .verify_report import described, show
@@ -176,11 +176,11 @@ def _machine(schedule: Schedule) -> Machine | None:
     keep_compiled()
     try:
         return host(schedule)
-    except NoDevices as e:
+    except CannotOpen:
         import jax
 
         if jax.default_backend() == "tpu" or _VIRTUAL in os.environ.get("XLA_FLAGS", ""):
-            raise CannotOpen(str(e)) from e
+            raise
         return None
 
 
@@ -216,8 +216,7 @@ def _compared(
         near = did_you_mean(args.corrupt, names(program))
         raise CannotOpen(f"nothing multiplies in `{args.corrupt}`{': ' if near else ''}{''.join(near)}")
     with loading(f"Loading {program.schedule.model.name}") as progress, jax.default_device(jax.devices("cpu")[0]):
-        same = {alias[0]: key[0] for alias, key in binding.aliases.items()}
-        weights = reference_weights(binding.instance, values(binding, progress), same)
+        weights = reference_weights(binding.instance, values(binding, progress), binding.same)
     operands = given if args.corrupt is None else corrupted(program, given, args.corrupt)
     with working(f"Comparing {len(steps)} steps"):
         return compare(program, operands, machine, weights, steps)

@@ -1,7 +1,7 @@
 """What `mks compile` leaves in a folder for one number of rows.
 
-`step.bin` is the executable (`ahead.load`), `manifest.json` says what it is and takes, `plan.txt` and `plan.json` are
-the Program in words and as data, `bill.json` is each memory's bill. The manifest is written last.
+`step.bin` is the executable (`aot.compiler.load`), `manifest.json` says what it is and takes, `plan.txt` and
+`plan.json` are the Program in words and as data, `bill.json` is each memory's bill. The manifest is written last.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def bind(
 def find_schedule(
     definition: Definition, model: Model, name: str | None, diagnostics: Iterable[Diagnostic] = ()
 ) -> Schedule:
-    """A model's only schedule, or the one that is named. Raises `MksError`, with what was `found` before."""
+    """A model's only schedule, or the one that is named. Raises `MksError`, with the `diagnostics` so far."""
     schedule = choose_schedule(definition.schedules, model, name)
     if isinstance(schedule, Diagnostic):
         raise MksError([*diagnostics, schedule])

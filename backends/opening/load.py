@@ -19,7 +19,7 @@ from .cannot_open import CannotOpen
 from .compiled import Compiled, Served, first_difference
 from .compiled_folder import Steps, open_compiled
 from .find import bind, checkpoint_place, find_model, find_schedule, text_place
-from .load_pallas import NoDevices, from_checkpoint, from_packed, kernels
+from .load_pallas import from_checkpoint, from_packed, kernels
 from .progress import Loading, Progress, silent
 
 if TYPE_CHECKING:
@@ -193,10 +193,7 @@ def _by_kernels(
 ) -> Opened:
     compiled = None if steps is None else Compiled(steps, served)
     executable = None if compiled is None else compiled.executable
-    try:
-        decoder = kernels(served.instance, served.schedule, served.source, SERVING_SPAN, loading, executable)
-    except NoDevices as e:
-        raise CannotOpen(str(e)) from e
+    decoder = kernels(served.instance, served.schedule, served.source, SERVING_SPAN, loading, executable)
     return Opened(served.instance.model.name, files, longest, decoder, warnings, compiled)
 
 
@@ -209,7 +206,6 @@ def _reference(
 
     keep_compiled()
     with loading(f"Loading {name}") as progress:
-        same = {alias[0]: key[0] for alias, key in binding.aliases.items()}
         span = SERVING_SPAN if ahead else None
         try:
             decoder = ReferenceDecoder(
@@ -217,7 +213,7 @@ def _reference(
                 values(binding, progress),
                 rows=rows,
                 context=context,
-                same=same,
+                same=binding.same,
                 span=span,
                 tokens_per_row=tokens_per_row,
             )

@@ -16,6 +16,7 @@ from ...dsl.diagnostics import MksError, Sink
 from ...dsl.program.lower.lower import lower
 from ...dsl.schedule.fits import check_shares
 from ...dsl.schedule.ir import Schedule
+from .cannot_open import CannotOpen
 from .progress import Loading, Progress
 
 if TYPE_CHECKING:
@@ -44,10 +45,6 @@ class Source:
     operands: Callable[[Program, Progress], Operand]
 
 
-class NoDevices(Exception):
-    """This host cannot run a schedule; the text says why, for people."""
-
-
 def sized(schedule: Schedule, instance: Instance, rows: int, context: int) -> Schedule:
     """The schedule for so many rows and positions, at a checkpoint's sizes. Raises `MksError` where it does not fit."""
     schedule, sink = evolve(schedule, rows=(rows,), context=context), Sink()
@@ -66,7 +63,7 @@ def kernels(
 ) -> Callable[[int, int, bool], Decoder]:
     """What makes a decoder of `rows`, `context` and `ahead`; with `ahead` prompts are read in passes of `span` tokens.
 
-    Raises at once `MksError` where kernels cannot do what the definition says, and `NoDevices`. With `steps`, which
+    Raises at once `MksError` where kernels cannot do what the definition says, and `CannotOpen`. With `steps`, which
     gives the executable for so many rows, nothing is asked of the host before a decoder is made.
     """
     lower(sized(schedule, instance, 1, schedule.context), instance, 1, source.plain)
@@ -97,13 +94,13 @@ def kernels(
 
 
 def host(schedule: Schedule) -> Machine:
-    """This host's cores; says so where kernels are interpreted. Raises `NoDevices`."""
+    """This host's cores; says so where kernels are interpreted. Raises `CannotOpen`."""
     from ..pallas.runtime.device import TooFewDevices, machine
 
     try:
         here = machine(schedule)
     except TooFewDevices as e:
-        raise NoDevices(str(e)) from e
+        raise CannotOpen(str(e)) from e
     if here.interpreted:
         print(SLOW, file=sys.stderr, flush=True)
     return here

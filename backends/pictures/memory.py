@@ -36,7 +36,7 @@ def memory(prediction: Prediction) -> Drawing:
     shown = _laid_out(columns(prediction))
     ran = scope_events(prediction)
     for window, left, right in shown:
-        body += _column(window, left, right, prediction.step)
+        body += _column(window, left, right)
         at = base
         for band in memory_bands:
             body += _band(band, window, left, right, at, up, f"f-{hue.get(band.part, 'whole')}")
@@ -89,7 +89,7 @@ def _laid_out(shown: Sequence[Window]) -> list[tuple[Window, float, float]]:
     return boxes
 
 
-def _column(window: Window, left: float, right: float, step: float) -> list[str]:
+def _column(window: Window, left: float, right: float) -> list[str]:
     middle, base = (left + right) / 2, _TOP + _HIGH
     title = f"x {window.runs}" if window.layer is not None else window.name
     return [

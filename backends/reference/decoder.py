@@ -89,6 +89,8 @@ class ReferenceDecoder:
         for span in self.spans:
             self._program(1, span, True)
         self._widths = self._agreeing()
+        if self.tokens_per_row > 1:
+            self._last.compile(self._states)
         for width in self._widths:
             compile_fetch(jnp.zeros((width, self.tokens_per_row, self.vocab), jnp.float32))
         if len(self.spans) == 1:
@@ -132,9 +134,9 @@ class ReferenceDecoder:
         self, tokens: Sequence[Sequence[int]], positions: Sequence[int], logits: Collection[int] = ()
     ) -> PendingStep:
         """Begin to read 1..tokens_per_row tokens of each row that is given some; `logits` are the rows asked for."""
-        kept = self._sequences.kept(tokens, positions)
+        kept = self._sequences.kept(tokens, positions) if self.tokens_per_row > 1 else None
         ids, start, counts = self._sequences.step(tokens, positions, idle=0)
-        if self.tokens_per_row > 1:
+        if kept is not None:
             self._rewind(kept)
             self._last.remember(self._states, ids, start, counts)
         rows = window([count > 0 for count in counts], self._widths)

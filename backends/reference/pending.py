@@ -25,6 +25,11 @@ def likeliest(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 @jax.jit
+def _finite(logits: jax.Array) -> jax.Array:
+    return jnp.isfinite(logits.max(axis=-1))
+
+
+@jax.jit
 def _row(logits: jax.Array, row: jax.Array) -> jax.Array:
     return lax.dynamic_index_in_dim(logits, row, keepdims=False)
 
@@ -65,8 +70,11 @@ class _Fetched:
         if self.whole is not None:
             whole = np.asarray(self.whole)
             logits = {row: whole[row - self.first] for row in self.asked}
-            ids = whole.argmax(axis=-1).astype(np.int32) if ids is None else ids
-            finite = np.isfinite(whole.max(axis=-1)) if finite is None else finite
+            if ids is None and finite is None:
+                ids = whole.argmax(axis=-1).astype(np.int32)
+                finite = np.isfinite(np.take_along_axis(whole, ids[..., None], -1)[..., 0])
+            elif finite is None:
+                finite = np.isfinite(whole.max(axis=-1))
         assert ids is not None
         assert finite is not None
         logits = {row: array[: self.counts[row]] for row, array in logits.items()}
@@ -91,19 +99,19 @@ def fetch(
     wanted, given = sorted(row for row in set(asked) if counts[row]), counts.tolist()
     if on_host(logits):
         return _Fetched(rows, first, given, wanted, ids, None, {}, logits)
-    best, finite = likeliest(logits)
+    found, finite = likeliest(logits) if ids is None else (ids, _finite(logits))
     # One copy of all is sooner made than a copy of each.
     whole = logits if len(wanted) == len(logits) else None
     each = {} if whole is not None else {row: _row(logits, np.int32(row - first)) for row in wanted}
-    fetched = _Fetched(rows, first, given, wanted, best if ids is None else ids, finite, each, whole)
+    fetched = _Fetched(rows, first, given, wanted, found, finite, each, whole)
     for array in (fetched.ids, fetched.finite, *each.values(), whole):
         if array is not None:
             array.copy_to_host_async()
     return fetched
 
 
-def compile_fetch(logits: jax.Array) -> None:
-    """Compile all that `fetch` can need for logits of this shape."""
+def compile_fetch(logits: jax.Array, *, with_ids: bool = False) -> None:
+    """Compile all that `fetch` can need for logits of this shape, with ids that the step has found or without."""
     if not on_host(logits):
-        likeliest(logits)
+        _finite(logits) if with_ids else likeliest(logits)
         _row(logits, np.int32(0))

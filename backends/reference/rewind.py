@@ -36,6 +36,12 @@ class LastSteps:
         self.ids, self.start = np.zeros((rows, tokens), np.int32), np.zeros(rows, np.int32)
         self._before: Arrays = {}
 
+    def compile(self, states: Arrays) -> None:
+        """Compile what later calls need."""
+        if self._keys:
+            now = {key: states[key] for key in self._keys}
+            _chosen(np.zeros(len(self.start), bool), now, now)
+
     def remember(self, states: Arrays, ids: Array, start: Array, counts: Array) -> None:
         """A step begins for the rows with `counts`; `states` are those before it."""
         if self._keys:

@@ -54,7 +54,7 @@ class RowStore:
         return SavedRow(length, size, {key: np.asarray(value) for key, value in taken.items()})
 
     def put(self, states: Arrays, row: int, saved: SavedRow) -> Arrays:
-        """`states`, which are used up, with `kept` in `row`."""
+        """`states`, which are used up, with `saved` in `row`."""
         return self._put(states, dict(saved.arrays), jnp.int32(row))
 
     def compile(self, states: Arrays) -> Arrays:

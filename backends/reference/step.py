@@ -42,7 +42,7 @@ def run(
     frame = Frame(at, dict(given or {}), states, buffers_of(at))
     for statement in step.body:
         if isinstance(statement, m.Loop) and statement.variable == "layer":
-            _layers(statement, frame, step.name, taps or {}, unrolled)
+            _layers(frame, step.name, taps or {}, unrolled)
             if last_only:
                 tapped = {name: frame.names[name] for name in taps or {}}
                 frame = _last(frame)
@@ -99,7 +99,7 @@ def buffers_of(at: Pass) -> Arrays:
     }
 
 
-def _layers(loop: m.Loop, frame: Frame, step: str, taps: Taps, unrolled: bool) -> None:
+def _layers(frame: Frame, step: str, taps: Taps, unrolled: bool) -> None:
     """Every layer's parts in order; the names set before are carried, all others are a part's own."""
     at, parts = frame.at, frame.at.instance.layer_parts(step)
     tapped = {

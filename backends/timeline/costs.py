@@ -16,9 +16,9 @@ from ...dsl.program import ir as p
 from ...dsl.program.analysis.traffic import chosen_once
 from ...dsl.program.layout.expert_layout import ExpertProduct
 from ...dsl.program.layout.tiling import ROW_BYTES
+from ...dsl.targets.lanes import LANES, SUBLANES
 from ...dsl.targets.target import TILE, Target
 
-SUBLANES, LANES = 8, 128
 START, WAIT, BRANCH = 5.0, 1.5, 25.0  # bundles: a transfer's descriptor, a semaphore, a layer's choice of a part
 _STORE = 8.0  # a statement's way through memory
 ROPE_TABLES = 200.0  # cosines and sines of a step's positions

@@ -1,8 +1,8 @@
-"""Vector registers have 128 lanes: last axes are rounded up to whole ones."""
+"""Vector registers have 8 sublanes of 128 lanes: last axes are rounded up to whole lanes."""
 
 from __future__ import annotations
 
-LANES = 128
+SUBLANES, LANES = 8, 128
 
 
 def padded(width: int) -> int:

@@ -28,8 +28,6 @@ _INSTEAD = {
     "\ufeff": "nothing: it is a byte order mark, which belongs at the very beginning",
 }
 
-# A sign, what the parser would have taken in its place, and how that is written.
-_CONFUSED = ((":", "EQUAL", "="), ("=", "COLON", ":"), ("==", "EQUAL", "="), ("=", "EQUALS", "=="))
 _UNITLESS = frozenset("file model part step weights state".split())
 
 

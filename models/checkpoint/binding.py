@@ -71,6 +71,11 @@ class Binding:
     sources: dict[Key, Source] = field(eq=False, repr=False)
     aliases: dict[Key, Key] = field(eq=False)
 
+    @property
+    def same(self) -> dict[str, str]:
+        """Weights that are not stored, and those that they share."""
+        return {alias: target for (alias, _), (target, _) in self.aliases.items()}
+
     def key(self, weight: str, layer: int | None = None) -> Key:
         """Where a weight's numbers are, aliases followed: a key of `sources`."""
         return self.aliases.get((weight, layer), (weight, layer))

@@ -16,8 +16,6 @@ from .generation import Part, Plan
 from .params import MAX_ALTERNATIVES, MAX_CHOICES, Params, Rules, check_ids, check_model, read_params
 from .shapes import CHUNKS, Envelope, Framing, Usage, prompt_logprobs, token_ids, token_name
 
-DEFAULT_MAX_TOKENS = 16
-
 
 @frozen
 class CompletionRequest:

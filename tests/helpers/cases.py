@@ -95,14 +95,13 @@ def model_of(case: Case) -> Read:
     model = definition.models[name]
     if case.folder:
         binding = _binding(model, case)
-        same = {alias: target for (alias, _), (target, _) in binding.aliases.items()}
         return Read(
             evolve(schedule, model=binding.instance.model),
             binding.instance,
             partial(read, binding),
             operands.stored(binding),
             operands.plain(binding),
-            same,
+            binding.same,
         )
     instance, problems = instantiate(model, overrides=dict(case.sizes), working=case.working)
     assert instance is not None, problems

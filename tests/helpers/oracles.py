@@ -41,9 +41,8 @@ def read(definition: str, path: Path, *, fuse: bool = True) -> Loaded:
     binding, diagnostics = load_checkpoint(found.models[found.main[0]], path, adopt=True)
     assert binding is not None, diagnostics
     instance = evolve(binding.instance, working="f32")
-    same = {alias: target for (alias, _), (target, _) in binding.aliases.items()}
     values = ((entry.weight, entry.layer, array) for entry, array in read_all(binding))
-    return Loaded(instance, load(instance, values, same, fuse=fuse))
+    return Loaded(instance, load(instance, values, binding.same, fuse=fuse))
 
 
 @cache

@@ -57,8 +57,8 @@ def compile_step(program: p.Program) -> Step:
 def measure(program: p.Program) -> Step:
     """The same, whatever the compiler copies.
 
-    Raises MksError: as `ahead.machine` does; E503 to E505 where the compiler refuses, with the place in the definition,
-    and what it raised as the cause.
+    Raises MksError: as `compiler.machine` does; E503 to E505 where the compiler refuses, with the place in the
+    definition, and what it raised as the cause.
     """
     here, mesh = meshed(program.schedule)
     build_mode = BuildMode(vmem=int(program.schedule.target.memory.vmem.value))

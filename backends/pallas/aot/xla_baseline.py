@@ -29,9 +29,6 @@ from ..layout.resharding import Cut, of_state, of_weight
 from .compiler import Compiled, compile_ahead, meshed
 from .measure import compile_step
 
-# Kernels, the layers one by one, and equal layers as loops.
-WAYS = ("kernels", "unrolled", "scanned")
-
 
 def compile_ordinary(program: p.Program, unrolled: bool) -> Compiled:
     """A step of as many rows over as many positions, for the same devices; states are donated. Nothing is allocated."""
@@ -82,7 +79,9 @@ def _shaped(shape: Sequence[int], dtype: Any, mesh: Mesh, cuts: Sequence[Cut | N
 
 
 def times(program: p.Program, way: str) -> dict[str, float]:
-    """Seconds of wall time to lower and to compile it in one of `WAYS`, and of all cores for both."""
+    """Seconds of wall time to lower and to compile it as `kernels`, `unrolled` layers or `scanned` ones, and of all
+    cores for both.
+    """
     begun = time.process_time()
     compiled = compile_step(program).compiled if way == "kernels" else compile_ordinary(program, way == "unrolled")
     spent = time.process_time() - begun

@@ -20,7 +20,7 @@ _TIMEOUT = 600.0
 def count_step(program: p.Program, timeout: float = _TIMEOUT) -> Bundles | Diagnostic:
     """What a step executes, with full caches; takes two processes, each several times as long as compiling.
 
-    It is kept, and `kept.kept` has it from then on.
+    It is kept, and `bundle_cache.kept` has it from then on.
 
     W501 where the schedule cannot be counted, or a process fails or takes longer than `timeout`, in seconds.
     """

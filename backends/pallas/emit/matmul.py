@@ -14,11 +14,10 @@ from jax.experimental.pallas import tpu as pltpu
 
 from ....dsl.program import ir as p
 from ....dsl.program.layout.tiling import Run
+from ....dsl.targets.lanes import LANES
 from ...reference.rounding import DTYPES
 from ..ops.dot import dot as multiply
 from .context import Core
-
-LANES = 128
 
 
 def dot(op: p.Dot, core: Core) -> None:

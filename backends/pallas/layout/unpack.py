@@ -10,8 +10,7 @@ from jax import lax
 
 from ....dsl.program.ir import View
 from ....dsl.program.layout.tiling import Tiling
-
-_LANES = 128
+from ....dsl.targets.lanes import LANES
 
 
 def matrix(rows: jax.Array, tiling: Tiling, dtype: jnp.dtype) -> jax.Array:
@@ -46,7 +45,7 @@ def vector(row: jax.Array, view: View) -> jax.Array:
     """A weight of shape `view.shape` out of a row of vectors f32 `[…, width]`."""
     lead = row.shape[:-1]
     lines, width = view.shape[::-1] if view.transposed else (1, prod(view.shape))
-    room = -(-width // _LANES) * _LANES
+    room = -(-width // LANES) * LANES
     values = lax.slice_in_dim(row, view.start, view.start + lines * room, axis=row.ndim - 1)
     values = values.reshape(*lead, lines, room)[..., :width]
     return values.swapaxes(-1, -2) if view.transposed else values.reshape(*lead, *view.shape)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ....dsl.targets.lanes import LANES
+from ....dsl.targets.lanes import LANES, SUBLANES
 from .dot import dot, exact
 
 # Of the heads: the largest score in all lanes `[h, 128]`, the sum of weights spread over the lanes `[h, 128]` and the
@@ -24,7 +24,6 @@ type Running = tuple[jax.Array, jax.Array, jax.Array]
 type Scalar = jax.Array | int
 type Values = Sequence[jax.Array]
 
-SUBLANES = 8
 # Below every score: its exponential is zero, and it is no infinity, of which a difference would be no number.
 _LEAST = -1e30
 

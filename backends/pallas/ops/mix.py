@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-_LANES = 128
+from ....dsl.targets.lanes import LANES
+
 _PIECE = 512
 _CHAINS = 4
 
@@ -34,7 +35,7 @@ def mix(
     n, b, d = banks.shape
     own, factors = _pieces(x), _pieces(jnp.broadcast_to(folded, x.shape))
     axis = 1 if b == 1 else 0  # of banks: those of one row share registers
-    place = lax.broadcasted_iota(jnp.int32, (1, n, _LANES) if axis else (n, b, _LANES), axis)
+    place = lax.broadcasted_iota(jnp.int32, (1, n, LANES) if axis else (n, b, LANES), axis)
     none = jnp.zeros(place.shape, jnp.float32)
 
     def see(i: jax.Array, so_far: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -59,13 +60,13 @@ def mix(
 
 
 def _by_rows(b: int, d: int) -> bool:
-    return b == 1 and d % _LANES == 0
+    return b == 1 and d % LANES == 0
 
 
 def _pieces(x: jax.Array) -> _Pieces:
     """`[B, d]` in pieces."""
     if _by_rows(*x.shape):
-        return [x.reshape(-1, _LANES)]
+        return [x.reshape(-1, LANES)]
     return [x[:, at : at + _PIECE] for at in range(0, x.shape[1], _PIECE)]
 
 
@@ -91,19 +92,19 @@ def _sums(stream: _Pieces, factors: _Pieces, b: int) -> tuple[jax.Array, jax.Arr
 def _spread(pieces: _Pieces, b: int) -> jax.Array:
     if pieces[0].shape[0] != b:
         return jnp.sum(pieces[0], axis=0, keepdims=True)
-    if more := -pieces[-1].shape[1] % _LANES:
+    if more := -pieces[-1].shape[1] % LANES:
         pieces = [*pieces[:-1], jnp.concatenate([pieces[-1], jnp.zeros((b, more), jnp.float32)], axis=1)]
-    registers = [piece[:, at : at + _LANES] for piece in pieces for at in range(0, piece.shape[1], _LANES)]
+    registers = [piece[:, at : at + LANES] for piece in pieces for at in range(0, piece.shape[1], LANES)]
     return reduce(add, (reduce(add, chain) for i in range(_CHAINS) if (chain := registers[i::_CHAINS])))
 
 
 def _scores(product: jax.Array, square: jax.Array, d: int, eps: jax.Array | float) -> jax.Array:
     """From sums spread over lanes to scores, equal in all lanes."""
     product, square = (jnp.sum(each, axis=-1, keepdims=True) for each in (product, square))
-    return jnp.broadcast_to(product * lax.rsqrt(square / d + eps), (*product.shape[:-1], _LANES))
+    return jnp.broadcast_to(product * lax.rsqrt(square / d + eps), (*product.shape[:-1], LANES))
 
 
 def _wide(weight: jax.Array, piece: jax.Array) -> jax.Array:
     """`[B, 128]`, equal in all lanes, as wide as a piece."""
     n = piece.shape[1]
-    return jnp.concatenate([weight] * -(-n // _LANES), axis=1)[:, :n]
+    return jnp.concatenate([weight] * -(-n // LANES), axis=1)[:, :n]

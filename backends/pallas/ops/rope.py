@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
-_LANES = 128
+from ....dsl.targets.lanes import LANES
 
 
 def rope(
@@ -57,7 +57,7 @@ def rotated(
 
 def _touched(n: int, turning: int) -> int:
     """How many channels are computed for `turning` ones: whole registers, as cutting one costs more."""
-    return n if n % _LANES else -(-turning // _LANES) * _LANES
+    return n if n % LANES else -(-turning // LANES) * LANES
 
 
 def _partner(x: jax.Array, apart: int, pairs: int) -> jax.Array:
@@ -72,7 +72,7 @@ def _partner(x: jax.Array, apart: int, pairs: int) -> jax.Array:
 
 def _rolled(x: jax.Array, by: int) -> jax.Array:
     """Each channel moved on by `by`, around the end."""
-    if x.shape[-1] % _LANES:
+    if x.shape[-1] % LANES:
         return jnp.concatenate([x[..., -by:], x[..., :-by]], axis=-1)
     return pltpu.roll(x, by, x.ndim - 1)
 

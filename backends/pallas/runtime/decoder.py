@@ -96,7 +96,7 @@ class PallasDecoder:
         for span in self.spans:
             self._reads(0, True, np.zeros((1, span), np.int32), 0, span)
         self.step([[]] * self.rows, [0] * self.rows).wait()
-        compile_fetch(jnp.zeros((self.rows, 1, self.vocab), jnp.float32))
+        compile_fetch(jnp.zeros((self.rows, 1, self.vocab), jnp.float32), with_ids=True)
         if len(self.spans) == 1:
             self._row_store.compile(self._read(self._held, np.int32(0)))
             self._held = self._write(self._held, np.int32(0), self._layout.room.empty(), self._weights)

@@ -43,7 +43,7 @@ def load_step(path: Path, program: p.Program, mesh: Mesh, loader: Loader = compi
 
 
 def unfit_host(folder: str, manifest: Mapping[str, Any], devices: tuple[Any, ...]) -> list[Diagnostic]:
-    """E509 where a host's TPUs are too few for what a folder's manifest says, or none; `place` is the folder."""
+    """E509 where a host's TPUs are too few for what a folder's manifest says, or none; it is in `folder`."""
     cores = manifest["cores"]
     if len(devices) >= cores:
         return []

@@ -20,6 +20,7 @@ from math import prod
 from ...model import ir as m
 from ...model.expressions import walk as nodes
 from ...records import frozen
+from ...targets.lanes import LANES, SUBLANES
 from ...targets.target import Spills
 from .. import ir as p
 from ..ir.scratch import rooms
@@ -27,7 +28,6 @@ from ..ir.walk import Placed, tree, walk
 from ..lower.attention import ATTENDED
 
 REGISTER = 4096
-_LANES, _SUBLANES = 128, 8
 _FREE, _FULL = 64, 640  # registers of a bf16 matrix that stay registers, and those of the largest transfer
 _REGISTERS_OF_ROW = 4  # of a tape
 _EXACT = 64  # registers of an f32 matrix that are as bad as any number
@@ -108,7 +108,7 @@ def _of_product(op: p.Dot | p.ExpertDot, program: p.Program, spills: Spills) -> 
         codec = program.banks[op.bank].layout.products[op.product].codec.name
         return spills.f32 if "f32" in (codec, program.instance.working) else spills.bf16
     product = program.products[op.product]
-    registers = sum(product.tiling.runs[op.run].rows) // _SUBLANES * _REGISTERS_OF_ROW
+    registers = sum(product.tiling.runs[op.run].rows) // SUBLANES * _REGISTERS_OF_ROW
     if product.dtype == "f32":
         return spills.f32 * min(1.0, registers / _EXACT)
     return spills.bf16 * min(1.0, max(0, registers - _FREE) / (_FULL - _FREE))
@@ -147,4 +147,4 @@ def _of_states(op: p.Compute, rows: int, program: p.Program) -> int:
 
 
 def _registers(rows: int, columns: int) -> int:
-    return -(-rows // _SUBLANES) * -(-columns // _LANES)
+    return -(-rows // SUBLANES) * -(-columns // LANES)

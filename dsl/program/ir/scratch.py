@@ -11,10 +11,9 @@ from ...model.expressions import walk
 from ...model.ir import Node
 from ...records import frozen
 from ...schedule.shares import Shares
+from ...targets.lanes import SUBLANES
 from .. import ir as p
 from ..layout.tiling import ROW_BYTES
-
-SUBLANES = 8
 
 
 def ring_bytes(ring: p.Ring) -> int:

@@ -9,13 +9,13 @@ full.
 from __future__ import annotations
 
 from ...records import frozen
+from ...targets.lanes import LANES, SUBLANES
 
 WIDTH = 512  # fewer columns leave the two matrix units of a TPU7x core half idle
 TILE_BYTES = 2560 * 1024  # of one transfer, at most: short waits, and long enough for the full rate
 WORD_BITS = 32
 ROW_BYTES = WIDTH * WORD_BITS // 8  # of a tape
 TILE_ROWS = TILE_BYTES // ROW_BYTES
-_LANES, _SUBLANES = 128, 8
 
 
 @frozen
@@ -64,7 +64,7 @@ def tiling(outputs: int, inputs: int, bits: int) -> Tiling:
     per_word = WORD_BITS // bits
     narrow = _narrow(outputs % WIDTH, inputs, bits)
     fold = max([WIDTH // columns for columns in narrow], default=1)
-    inputs = up(inputs, _SUBLANES * per_word * fold)
+    inputs = up(inputs, SUBLANES * per_word * fold)
     runs: list[Run] = []
     whole = outputs // WIDTH
     words = inputs // per_word
@@ -91,21 +91,21 @@ def _narrow(rest: int, inputs: int, bits: int) -> tuple[int, ...]:
     """
     if rest > 384:
         return (WIDTH,)
-    least, unit = _LANES, _SUBLANES * WORD_BITS // bits
+    least, unit = LANES, SUBLANES * WORD_BITS // bits
     if bits >= 16 and up(inputs, 4 * unit) % (16 * unit) == 0:
         least = 32
-    if rest <= _LANES:
-        return (next(columns for columns in (32, 64, _LANES) if columns >= max(rest, least)),) if rest else ()
-    if rest <= 256 and (rest > _LANES + 64 or least == _LANES):
+    if rest <= LANES:
+        return (next(columns for columns in (32, 64, LANES) if columns >= max(rest, least)),) if rest else ()
+    if rest <= 256 and (rest > LANES + 64 or least == LANES):
         return (256,)
-    whole = 256 if rest > 256 else _LANES
+    whole = 256 if rest > 256 else LANES
     return (whole, *_narrow(rest - whole, inputs, bits))
 
 
 def _parts(words: int, limit: int) -> tuple[int, ...]:
     """A block's tape rows as equal transfers, the last one perhaps shorter; their inputs are multiples of 128."""
     count = -(-words // limit)
-    each = words if count == 1 else up(-(-words // count), _LANES)
+    each = words if count == 1 else up(-(-words // count), LANES)
     return tuple(min(each, words - at) for at in range(0, words, each))
 
 
