@@ -53,6 +53,9 @@ class Decoder(Protocol):
 
     A row's logits do not depend on what the other rows hold, nor on how many tokens these are given. All calls come
     from one thread at a time; each takes effect after those before it, whether or not a step was waited for.
+    Rows, positions and ids are integers, Python's or numpy's. A call with anything that is wrong, such as a row or an
+    id that there is not, raises `ValueError` and changes nothing. After a call that failed on the way, its rows begin
+    anew at position 0, or are restored.
     """
 
     @property
@@ -94,8 +97,8 @@ class Decoder(Protocol):
         `tokens` (a list for each of `rows`) are 1..tokens_per_row ids, or none: such a row is left as it is.
         `positions` is where a row's first one goes: at 0, which forgets whatever the row held, at its length so far,
         or, where the decoder `rewinds`, after any token of the row's last step, whose later ones are forgotten then.
-        `logits` are the rows whose logits are wanted.
-        Raises `ValueError`, and changes nothing, where a row cannot take its tokens there.
+        The position of a row that is given none does not matter. `logits` are the rows whose logits are wanted, of
+        which those that are given no tokens are left out.
         """
 
     @property
@@ -109,7 +112,10 @@ class Decoder(Protocol):
         """
 
     def restore(self, row: int, saved: Saved, length: int) -> None:
-        """Make `row` hold the first `length` tokens of what was saved, all of them unless `cuts`."""
+        """Make `row` hold the first `length` tokens of what was saved, all of them unless `cuts`.
+
+        What was saved may be of another decoder, if that has the same model, context and chunk.
+        """
 
     def reset(self) -> bool:
         """Make the decoder usable after a call that failed; whether rows that the call was not for are unharmed.

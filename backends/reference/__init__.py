@@ -2,8 +2,8 @@
 
 In: a Model's Instance and weights. Out: `ReferenceDecoder`; `forward` for all logits of a prompt.
 
-Order of imports: `caches`, `layers`, `passes`, `rounding`, `ops`, `compilation`, `states`, `saved_rows`, `sequences`,
-`pending`, `rewind`, `weights`, `frame`, `loading`, `evaluate`, `step`, `parts`, `widths`, `decoder`.
+Order of imports: `caches`, `integers`, `layers`, `passes`, `rounding`, `ops`, `compilation`, `states`, `saved_rows`,
+`sequences`, `pending`, `rewind`, `weights`, `frame`, `loading`, `evaluate`, `step`, `parts`, `widths`, `decoder`.
 """
 
 from .compilation import keep_compiled

@@ -59,7 +59,15 @@ class ReferenceDecoder:
         self.tokens_per_row = tokens_per_row
         self.chunk = min(chunk, context)
         self.room = plan(instance, rows, context, max(self.chunk, tokens_per_row))
-        self._sequences = Sequences(rows, context, chunk, span, tokens_per_row=tokens_per_row, rewinds=self.rewinds)
+        self._sequences = Sequences(
+            rows,
+            context,
+            chunk,
+            span,
+            vocab=self.vocab,
+            tokens_per_row=tokens_per_row,
+            rewinds=self.rewinds,
+        )
         self._last = LastSteps(self.room, rows, tokens_per_row)
         self.spans = self._sequences.spans
         self.weights = weights if isinstance(weights, Weights) else load(instance, weights, same)
@@ -103,7 +111,8 @@ class ReferenceDecoder:
 
     def restore(self, row: int, saved: Saved, length: int) -> None:
         """Make `row` hold the first `length` tokens of what was saved, all of them unless `cuts`."""
-        self._states = self._row_store.put(self._states, row, saved_row(saved, length, self.cuts))
+        row, saved = self._sequences.row(row), saved_row(saved, length, self._row_store)
+        self._states = self._row_store.put(self._states, row, saved)
         self._sequences.restored(row, length)
 
     def reset(self) -> bool:
@@ -134,13 +143,13 @@ class ReferenceDecoder:
         self, tokens: Sequence[Sequence[int]], positions: Sequence[int], logits: Collection[int] = ()
     ) -> PendingStep:
         """Begin to read 1..tokens_per_row tokens of each row that is given some; `logits` are the rows asked for."""
-        kept = self._sequences.kept(tokens, positions) if self.tokens_per_row > 1 else None
-        ids, start, counts = self._sequences.step(tokens, positions, idle=0)
-        if kept is not None:
-            self._rewind(kept)
-            self._last.remember(self._states, ids, start, counts)
-        rows = window([count > 0 for count in counts], self._widths)
-        return fetch(self.rows, rows.start, counts, self._step(ids, start, counts, rows), logits)
+        given = self._sequences.step(tokens, positions, 0, logits)
+        if self.tokens_per_row > 1:
+            self._rewind(given.kept)
+            self._last.remember(self._states, given.ids, given.start, given.counts)
+        rows = window([count > 0 for count in given.counts], self._widths)
+        made = self._step(given.ids, given.start, given.counts, rows)
+        return fetch(self.rows, rows.start, given.counts, made, given.logits)
 
     def _rewind(self, kept: Array) -> None:
         """Of rows' last steps only the first `kept` tokens `[rows]` were read, where that is not 0."""

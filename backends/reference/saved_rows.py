@@ -12,15 +12,20 @@ from attrs import field, frozen
 from jax import lax
 
 from .caches import TILE
+from .rounding import DTYPES
 from .states import Arrays, Room, Store
 
 
 @frozen
 class SavedRow:
-    """Implements `dsl.decoder.Saved`: `arrays` are a row's entries, those of caches cut to `size` positions."""
+    """Implements `dsl.decoder.Saved`: `arrays` are a row's entries, those of caches cut to `size` positions.
+
+    `context` is that of the decoder which held it.
+    """
 
     length: int
     size: int
+    context: int
     arrays: Mapping[str, np.ndarray[Any, Any]] = field(repr=False)
 
     @property
@@ -34,7 +39,7 @@ class RowStore:
 
     def __init__(self, room: Room, context: int) -> None:
         self._stores = {store.key: store for stores in room.stores.values() for store in stores}
-        sizes = [TILE]
+        self._context, sizes = context, [TILE]
         while sizes[-1] < context:
             sizes.append(2 * sizes[-1])
         self._sizes = (*sizes[:-1], -(-context // TILE) * TILE)
@@ -51,7 +56,22 @@ class RowStore:
         """What `row` holds, `length` tokens."""
         size = next(size for size in self._sizes if size >= length)
         taken = self._take(states, jnp.int32(row), size)
-        return SavedRow(length, size, {key: np.asarray(value) for key, value in taken.items()})
+        return SavedRow(length, size, self._context, {key: np.asarray(value) for key, value in taken.items()})
+
+    def takes(self, saved: SavedRow) -> bool:
+        """Whether a row was saved from arrays like these, for as long a context."""
+        wanted = {
+            key: (self._shape(store, saved.size), np.dtype(DTYPES[store.dtype])) for key, store in self._stores.items()
+        }
+        found = {key: (array.shape, array.dtype) for key, array in saved.arrays.items()}
+        return saved.context == self._context and found == wanted
+
+    def _shape(self, store: Store, size: int) -> tuple[int, ...]:
+        """What is saved of a row; `size` is how many positions."""
+        layers, _, *entry = store.shape
+        if _by_position(store):
+            entry[store.axis or 0] = size
+        return (layers, 1, *entry)
 
     def put(self, states: Arrays, row: int, saved: SavedRow) -> Arrays:
         """`states`, which are used up, with `saved` in `row`."""

@@ -16,6 +16,7 @@ from ....dsl.decoder import PendingStep, Saved
 from ....dsl.model.instance import Instance
 from ....dsl.program.lower.lower import lower
 from ....dsl.schedule.ir import Schedule
+from ...reference.integers import integer, integers
 from ...reference.pending import compile_fetch, fetch
 from ...reference.saved_rows import RowStore, SavedRow
 from ...reference.sequences import Sequences, lost, saved_row, vocabulary
@@ -56,7 +57,7 @@ class PallasDecoder:
     ) -> None:
         self.program = lower(schedule, instance, rows, plain)
         self.instance, self.rows, self.context = instance, rows, schedule.context
-        self._sequences = Sequences(rows, self.context, chunk, span)
+        self._sequences = Sequences(rows, self.context, chunk, span, vocab=self.vocab)
         self.chunk, self.spans = self._sequences.chunk, self._sequences.spans
         self._mesh, self._interpreted = machine.mesh, machine.interpreted
         self._weights = placed(self.program, self._mesh, operand)
@@ -125,12 +126,12 @@ class PallasDecoder:
         self, tokens: Sequence[Sequence[int]], positions: Sequence[int], logits: Collection[int] = ()
     ) -> PendingStep:
         """Begin to read a token of each row that is given one; `logits` are the rows asked for."""
-        ids, at, counts = self._sequences.step(tokens, positions, _IDLE)
-        best, found, self._held = self._decode(ids[:, 0], at, self._weights, self._held)
+        given = self._sequences.step(tokens, positions, _IDLE, logits)
+        best, found, self._held = self._decode(given.ids[:, 0], given.start, self._weights, self._held)
         if self._interpreted:
             # An interpreted kernel calls Python back, and must not wait for what it is itself waited for.
             jax.block_until_ready(found)
-        return fetch(self.rows, 0, counts, found[:, None], logits, best[:, None])
+        return fetch(self.rows, 0, given.counts, found[:, None], given.logits, best[:, None])
 
     def steps(
         self, tokens: Sequence[int], positions: Sequence[int], live: Sequence[bool], count: int, ends: Sequence[int]
@@ -140,17 +141,22 @@ class PallasDecoder:
         A row goes on with its own id until that is one of `ends`, or the context is full; of equal logits the lowest
         id is taken. The last id of a row has not been read into it.
         """
+        ends = [token for token in integers(ends, "ends") if 0 <= token < self.vocab]
+        if integer(count, "count") < 1:
+            raise ValueError(f"count must be 1 or more, not {count}")
         # Few compiled sizes.
-        room = 1 << max(count - 1, 0).bit_length()
-        given = [[token] if alive else [] for token, alive in zip(tokens, live, strict=True)]
-        first, at, _ = self._sequences.step(given, positions, _IDLE)
+        room = 1 << (count - 1).bit_length()
         stops = np.full(1 << len(ends).bit_length(), -2, np.int32)
         stops[: len(ends)] = ends
-        ids, self._held = self._several(room, first[:, 0], at, np.int32(count), stops, self._weights, self._held)
+        given = self._sequences.step(
+            [[token] if alive else [] for token, alive in zip(tokens, live, strict=True)], positions, _IDLE
+        )
+        first, limit = given.ids[:, 0], np.int32(count)
+        ids, self._held = self._several(room, first, given.start, limit, stops, self._weights, self._held)
         found = np.asarray(ids)[:count]
         for row, taken in enumerate((found >= 0).sum(axis=0)):
             if taken:
-                self._sequences.stepped(row, positions[row], int(taken))
+                self._sequences.stepped(row, int(given.start[row]), int(taken))
         return found
 
     def save(self, row: int) -> SavedRow | None:
@@ -160,7 +166,8 @@ class PallasDecoder:
 
     def restore(self, row: int, saved: Saved, length: int) -> None:
         """Make `row` hold the first `length` tokens of what was saved, all of them unless `cuts`."""
-        states = self._row_store.put(self._layout.room.empty(), 0, saved_row(saved, length, self.cuts))
+        row, saved = self._sequences.row(row), saved_row(saved, length, self._row_store)
+        states = self._row_store.put(self._layout.room.empty(), 0, saved)
         self._held = self._write(self._held, np.int32(row), states, self._weights)
         self._sequences.restored(row, length)
 

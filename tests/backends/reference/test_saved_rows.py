@@ -15,10 +15,10 @@ LENGTH = 150
 
 
 @cache
-def decoder(name, span=16):
+def decoder(name, span=16, context=200):
     """One decoder a checkpoint, as programs take seconds to compile."""
     model = loaded(name)
-    return ReferenceDecoder(model.instance, model.weights, rows=3, context=200, chunk=48, span=span)
+    return ReferenceDecoder(model.instance, model.weights, rows=3, context=context, chunk=48, span=span)
 
 
 def ids(serving):
@@ -117,3 +117,25 @@ def test_a_reset_mends_what_a_failed_call_used_up():
     assert not serving.reset()
     assert serving.save(0) is None
     assert np.array_equal(read(serving, 0, tokens, [48]), whole)
+
+
+def test_wrong_calls():
+    """Rows that there are not, and what a decoder with another context has saved; no row is changed by them."""
+    serving, other = decoder("qwen3_tiny"), decoder("qwen3_tiny", context=400)
+    whole = read(serving, 1, [1, 2, 3], [3])
+    read(other, 0, [1, 2, 3], [3])
+    saved = serving.save(1)
+    for row in (-1, 3, 1.0, None):
+        with pytest.raises(ValueError, match="row"):
+            serving.save(row)
+        with pytest.raises(ValueError, match="row"):
+            serving.restore(row, saved, 3)
+    with pytest.raises(ValueError, match="another model, context or chunk"):
+        serving.restore(1, other.save(0), 3)
+    with pytest.raises(ValueError, match="there is no row 3, they are 0 to 2"):
+        serving.step([[], [7], []], [0, 3, 0], [3])
+    with pytest.raises(ValueError, match=f"there is no token {serving.vocab}"):
+        serving.step([[], [serving.vocab], []], [0, 3, 0])
+    assert serving.save(1).length == 3
+    serving.restore(2, saved, 2)
+    assert np.array_equal(read(serving, 2, [1, 2, 3], [1], start=2), whole)

@@ -87,7 +87,17 @@ def calls(name: str) -> dict[str, Calls]:
     }
     if name == "qwen3_tiny":
         found |= {
-            "wrong": [["restore", 1, 0, 14], ["prefill", 0, ids[:4], CONTEXT - 3], decodes((0, 1, CONTEXT))],
+            "wrong": [
+                ["restore", 1, 0, 14],
+                ["restore", 3, 0, 8],
+                ["save", -1],
+                ["prefill", 0, ids[:4], CONTEXT - 3],
+                ["prefill", 1, ids[:4], 9],
+                decodes((0, 1, CONTEXT)),
+                decodes((1, 2**31, 0)),
+                ["step", [[1], [], []], [0, 0, 0], [3]],
+                several([(1, 1, 0)], 0, []),
+            ],
             "full": [*reads(1, gen[:38]), several([(1, gen[38], 38)], 7, [])],
             "lost": [["lose"], ["reset"], ["reset"], *reads(1, gen[:16])],
         }
@@ -167,11 +177,18 @@ def test_states_cannot_be_cut() -> None:
 
 
 def test_wrong_calls() -> None:
-    """More than was saved, and positions beyond the context."""
+    """More than was saved, rows and tokens that there are not, positions beyond the context or not where a row ends."""
+    vocab = answers("qwen3_tiny")["facts"][0]
     assert [each["error"] for each in answers("qwen3_tiny")["wrong"]] == [
         "cannot restore 14 tokens of 13",
-        "cannot read 4 ids at 37 into row 0",
+        "row: there is no row 3, they are 0 to 2",
+        "row: there is no row -1, they are 0 to 2",
+        "cannot read 4 ids at 37 into row 0: it takes 1 to 8 in a call, and has 40 positions",
+        "row 1 cannot go on at position 9: it holds 13 tokens",
         "cannot read 1 ids at 40 into row 0 of 40 positions",
+        f"the tokens of row 1: there is no token 2147483648, ids are 0 to {vocab - 1}",
+        "the rows whose logits are wanted: there is no row 3, they are 0 to 2",
+        "count must be 1 or more, not 0",
     ]
 
 
