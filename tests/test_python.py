@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,3 +72,49 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
         mks.open("qwen3", checkpoint=TINY, sizes_from_config=True, context=10**6)
     with pytest.raises(mks.CannotOpen, match="one token of a row"):
         mks.open("qwen38", backend="pallas", tokens_per_row=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *(
+            ({"rows": value}, "`rows` must be an integer from 1 to 2147483647")
+            for value in (0, -1, 1.0, True, "2", 2**31)
+        ),
+        *(({"context": value}, "`context` must be an integer from 1 to 2147483647") for value in (0, -1, 64.5, 2**40)),
+        *(
+            ({"tokens_per_row": value}, "`tokens_per_row` must be an integer from 1 to 2147483647")
+            for value in (0, -1, 1.5)
+        ),
+        ({"tokens_per_row": 65}, "`tokens_per_row` must be an integer from 1 to 64, the context, not 65"),
+        ({"backend": "cuda"}, "`backend` must be `reference` or `pallas`, not 'cuda'"),
+        *(
+            ({"dtype": value}, f"`dtype` must be `f32`, `bf16` or `auto`, not {value!r}")
+            for value in ("f16", "float32", "BF16", "", 1)
+        ),
+        *(
+            ({"sizes": value}, "`sizes` must be numbers by name")
+            for value in (["layers"], {"layers": "2"}, {"layers": True}, 3)
+        ),
+        ({"schedule": "one", "backend": "reference"}, "choose `pallas` as the backend"),
+        ({"compiled": "folder", "backend": "reference"}, "choose `pallas` as the backend"),
+    ],
+)
+def test_wrong_arguments(options: dict[str, Any], message: str) -> None:
+    """The argument, what it was and what is right."""
+    with pytest.raises(mks.CannotOpen, match=message) as found:
+        mks.open("qwen3", **{"checkpoint": TINY, "sizes_from_config": True, "context": 64, **options})
+    assert "--" not in str(found.value)
+
+
+def test_sizes_of_a_configuration_that_is_not_there(tmp_path: Path) -> None:
+    """Those of the definition are not taken in their place."""
+    sizes = {"d": 64, "layers": 4, "ffn": 128, "vocab": 256, "q_heads": 4, "kv_heads": 2, "head": 16}
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    (folder / "model.safetensors").symlink_to(next(TINY.glob("*.safetensors")))
+    for given in (None, sizes):
+        with pytest.raises(mks.CannotOpen, match=r"the config\.json of .* but it has none; set them by name"):
+            mks.open("qwen3", checkpoint=folder, sizes_from_config=True, sizes=given)
+    with pytest.warns(UserWarning, match="W414"):
+        assert mks.open("qwen3", checkpoint=folder, sizes=sizes, context=64).vocab == 256

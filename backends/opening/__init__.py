@@ -2,5 +2,6 @@
 
 In: names and folders. Out: decoders and a checkpoint's text files. `mks.open` and the commands open models here.
 
-Order of imports: `cannot_open`, `progress`, `find`, `load_pallas`, `artifact`, `compiled_folder`, `compiled`, `load`.
+Order of imports: `cannot_open`, `arguments`, `progress`, `find`, `load_pallas`, `artifact`, `compiled_folder`,
+`compiled`, `load`.
 """

@@ -92,7 +92,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise _error(f"the manifest of `{folder}` is not JSON", (str(e),)) from None
     if isinstance(manifest, dict) and "files" in manifest and is_packed(folder):
         message = f"`{folder}` holds a packed model, and no compiled step"
-        raise MksError([Diagnostic("E507", message, helps=("--packed takes it",))])
+        raise MksError([Diagnostic("E507", message, helps=("name it as `packed`, not as `compiled`",))])
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         form = manifest.get("format") if isinstance(manifest, dict) else None
         raise _error(f"`{folder}` has format {form}; this version reads {FORMAT}")

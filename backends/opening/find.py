@@ -98,7 +98,7 @@ def checkpoint_place(model: str, given: Path | None, diagnostics: list[Diagnosti
     if path is None and more:
         raise MksError(diagnostics)
     if path is None:
-        raise CannotOpen(f"`{model}` comes without a checkpoint; name one with --checkpoint")
+        raise CannotOpen(f"`{model}` comes without a checkpoint; name one as `checkpoint`")
     return path
 
 
@@ -121,9 +121,12 @@ def bind(
 ) -> Binding:
     """A checkpoint that fits the model; warnings go to `diagnostics`. Raises `MksError` with all that is wrong.
 
-    `adopt` takes the sizes from its config; `dtype` is the working type, or `auto`.
+    `adopt` takes the sizes from its config, and raises `CannotOpen` where it has none; `dtype` is the working type, or
+    `auto`.
     """
     binding, more = load(model, path, adopt=adopt, overrides=sizes, working=None if dtype == "auto" else dtype)
+    if adopt and any(each.code == "W414" for each in more):
+        raise CannotOpen(f"sizes are to be taken from the config.json of `{path}`, but it has none; set them by name")
     diagnostics += more
     if binding is None:
         raise MksError(diagnostics)

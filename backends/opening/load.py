@@ -15,6 +15,7 @@ from ...dsl.model.instantiate import look_up
 from ...models.library import find_definition
 from ...models.packing.manifest import self_contained
 from ...models.text.files import TextFiles, read_text_files
+from .arguments import check_choices, check_room
 from .cannot_open import CannotOpen
 from .compiled import Compiled, Served, first_difference
 from .compiled_folder import Steps, open_compiled
@@ -43,7 +44,8 @@ class Opened:
 
     `longest` is the context that the model was made for, where the checkpoint says so. `decoder(rows, context, ahead)`
     reads the weights for so many sequences of so many positions; with `ahead`, all that it can need is compiled. Where
-    there are `compiled` steps, rows and context must be what their `check` gives.
+    there are `compiled` steps, rows and context must be what their `check` gives. A step takes up to `tokens_per_row`
+    tokens of a row.
     """
 
     name: str
@@ -52,19 +54,26 @@ class Opened:
     decoder: Callable[[int, int, bool], Decoder] = field(repr=False)
     warnings: tuple[Diagnostic, ...] = ()
     compiled: Compiled | None = field(default=None, repr=False)
+    tokens_per_row: int = 1
 
     def room(self, rows: int | None, context: int | None) -> tuple[int, int]:
         """Rows and context, as asked for; by default a row, and no more positions than most need.
 
         Where steps are compiled, these are theirs: raises `MksError` where others are asked for. Raises `CannotOpen`
-        where the context is longer than the model's.
+        where either is no integer of 1 or more, and where the context is longer than the model's, or shorter than what
+        a step takes of a row.
         """
+        rows, context, _ = check_room(rows, context, self.tokens_per_row)
         if self.compiled is not None:
             rows, context = self.compiled.check(rows, context)
         else:
             rows, context = rows or 1, context or min(self.longest or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
         if self.longest is not None and context > self.longest:
             raise CannotOpen(f"a context of {context} is asked for, but the model's context is {self.longest}")
+        if self.tokens_per_row > context:
+            raise CannotOpen(
+                f"`tokens_per_row` must be an integer from 1 to {context}, the context, not {self.tokens_per_row}"
+            )
         return rows, context
 
 
@@ -92,6 +101,10 @@ def open_model(
     `tokens_per_row` are what a step takes of a row, one where kernels do. `loading` is told what takes long.
     Raises `CannotOpen`, `UnreadableFile`, or `MksError` with all that is wrong.
     """
+    check_choices(backend, dtype, sizes)
+    _, _, tokens_per_row = check_room(None, None, tokens_per_row)
+    if compiled is not None and backend != "pallas":
+        raise CannotOpen(f"`{compiled}` is compiled for kernels; choose `pallas` as the backend")
     if tokens_per_row != 1 and backend == "pallas":
         raise CannotOpen(f"kernels take one token of a row in a step, not {tokens_per_row}")
     from ...models.packing.packed import is_packed
@@ -100,7 +113,7 @@ def open_model(
     named = None if model is None else Path(model).expanduser()
     if named is not None and is_packed(named):
         if packed is not None and packed.expanduser().resolve() != named.resolve():
-            raise CannotOpen(f"MODEL is the packed folder `{named}`, and --packed is `{packed}`; name one of them")
+            raise CannotOpen(f"the model is the packed folder `{named}`, and `packed` is `{packed}`; name one of them")
         model, packed = None, named
     if packed is not None:
         others = bool(checkpoint or sizes_from_config or sizes or schedule)
@@ -108,7 +121,7 @@ def open_model(
     if model is None:
         raise CannotOpen("name a model, or a folder of packed ones")
     if schedule is not None and backend != "pallas":
-        raise CannotOpen("--schedule says how kernels move weights; it goes with --backend pallas")
+        raise CannotOpen("a schedule says how kernels move weights; choose `pallas` as the backend")
     definition, main, diagnostics = find_model(model, scheduled=backend == "pallas")
     # What is not said is what was compiled.
     schedule = schedule or (steps.manifest["schedule"] if steps else None)
@@ -119,7 +132,7 @@ def open_model(
     files, longest = read_text_files(text_place(path)), _longest(binding.checkpoint.config or {})
     if planned is None:
         decoder = partial(_reference, binding, main.name, loading, tokens_per_row)
-        return Opened(main.name, files, longest, decoder, tuple(diagnostics))
+        return Opened(main.name, files, longest, decoder, tuple(diagnostics), tokens_per_row=tokens_per_row)
     text = definition.file.source
     adopted = path if sizes_from_config else None
     served = Served(self_contained(text), model, binding.instance, planned, from_checkpoint(binding), adopted)
@@ -139,7 +152,7 @@ def _open_packed(
     from ...models.packing.packed import open_packed
 
     if backend != "pallas":
-        raise CannotOpen(f"`{folder}` is packed for kernels; add --backend pallas")
+        raise CannotOpen(f"`{folder}` is packed for kernels; choose `pallas` as the backend")
     packed = open_packed(folder)
     if others or dtype not in (None, "auto", packed.instance.working):
         raise CannotOpen(
@@ -172,7 +185,10 @@ def _check_packed_from(model: str, folder: Path, packed: str) -> None:
                     "E436",
                     f"`{folder}` was packed from another definition than `{model}`",
                     notes=first_difference(packed, text),
-                    helps=("without MODEL, what was packed is taken", f"`mks pack {model} -o FOLDER` packs this one"),
+                    helps=(
+                        "where no model is named, what was packed is taken",
+                        f"`mks pack {model} -o FOLDER` packs this one",
+                    ),
                 )
             ]
         )

@@ -45,9 +45,10 @@ def open(
     only schedule or the one named; by default kernels where a schedule, `packed` or `compiled` is given.
     `rows` sequences (1) of `context` positions (the model's, at most 4096) are held; where steps are compiled already,
     those of the compiled ones. A step takes up to `tokens_per_row` tokens of each. `sizes` are set by name, or all are
-    taken from the checkpoint's configuration; `dtype` is `f32`, `bf16` or `auto`.
+    taken from the checkpoint's config.json; `dtype` is `f32`, `bf16` or `auto`.
     With `ahead` all that calls can need is compiled now, and prompts are read in passes of one size, so that rows can
-    be saved. Warnings are given as Python's. Raises `MksError` with all diagnostics, `CannotOpen` or `OSError`.
+    be saved. Warnings are given as Python's. Raises `MksError` with all diagnostics, `OSError`, or
+    `CannotOpen`, also where an argument is wrong.
     """
     # What it takes to run a model is imported when one is run: the checker starts without.
     from mks.backends.opening.load import open_model

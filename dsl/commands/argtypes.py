@@ -13,19 +13,20 @@ def ids(text: str) -> tuple[int, ...]:
 
 def natural(text: str) -> int:
     """A whole number, 0 or more."""
-    if not text.strip().isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
-    if len(text.strip()) > 18:
-        raise argparse.ArgumentTypeError("must have at most 18 digits")
-    return int(text)
+    return _whole(text, 0)
 
 
 def count(text: str) -> int:
     """A whole number, 1 or more."""
-    value = natural(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return value
+    return _whole(text, 1)
+
+
+def _whole(text: str, least: int) -> int:
+    if not text.strip().isdecimal() or (len(text.strip()) <= 18 and int(text) < least):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
+    if len(text.strip()) > 18:
+        raise argparse.ArgumentTypeError("must have at most 18 digits")
+    return int(text)
 
 
 def port(text: str) -> int:

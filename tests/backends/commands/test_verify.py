@@ -160,7 +160,7 @@ def test_narrow_numbers(file: Any) -> None:
         (["--tokens", "1,99999"], 1, "`tokens` holds 99999"),
         (["--prompt", "hello"], 1, "has no tokenizer"),
         (["--schedule", "two"], 1, "has no schedule `two`"),
-        (["--rows", "0"], 2, "must be 1 or more"),
+        (["--rows", "0"], 2, "'0' is not a whole number of 1 or more"),
     ],
 )
 def test_what_cannot_be(

@@ -236,7 +236,7 @@ def test_without_a_tpu_the_commands_say_so(
 def test_folders_that_are_none(made: Path, tmp_path: Path, folder: Path) -> None:
     """An empty one, a packed model, another version's, and manifests of which a part is gone."""
     assert refused(lambda: open_compiled(tmp_path)).startswith("E507 ")
-    assert "--packed takes it" in refused(lambda: open_compiled(made / "packed"))
+    assert "name it as `packed`" in refused(lambda: open_compiled(made / "packed"))
     assert "without `layout`" in refused(lambda: open_compiled(changed(folder, lambda said: said.pop("layout"))))
     assert "without `rows`" in refused(
         lambda: open_compiled(changed(folder, lambda said: said.update(layout="", rows=0)))

@@ -6,7 +6,7 @@ from argparse import ArgumentTypeError
 
 import pytest
 
-from mks.dsl.commands.argtypes import natural, number
+from mks.dsl.commands.argtypes import count, natural, number
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,11 @@ def test_natural(text: str, said: str) -> None:
     with pytest.raises(ArgumentTypeError, match=said):
         natural(text)
     assert natural("9" * 18) == 10**18 - 1
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "00", "1.5", "", "two"])
+def test_count(text: str) -> None:
+    """Whatever is wrong, it is said what is right: nothing less than 1."""
+    with pytest.raises(ArgumentTypeError, match=f"'{text}' is not a whole number of 1 or more"):
+        count(text)
+    assert count(" 1") == 1

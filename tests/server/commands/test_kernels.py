@@ -38,7 +38,7 @@ def said(capfd: pytest.CaptureFixture[str], *options: str) -> str:
 
 def test_a_schedule_is_for_kernels(capfd: pytest.CaptureFixture[str]) -> None:
     """It says nothing to the reference, and it must be one of the model's."""
-    assert "it goes with --backend pallas" in said(capfd, "smollm2", "--schedule", "one")
+    assert "choose `pallas` as the backend" in said(capfd, "smollm2", "--schedule", "one")
     err = said(capfd, "smollm2", "--backend", "pallas", "--schedule", "two")
     assert "`smollm2` has no schedule `two`" in err
     assert "E435" in err
@@ -71,7 +71,7 @@ def packed(tmp_path: Path) -> str:
 def test_what_was_packed_stays_so(packed: str, capfd: pytest.CaptureFixture[str]) -> None:
     """It is for kernels, at its sizes and in its working type."""
     capfd.readouterr()
-    assert "is packed for kernels; add --backend pallas" in said(capfd, packed)
+    assert "is packed for kernels; choose `pallas` as the backend" in said(capfd, packed)
     for other in (["--size", "layers=2"], QWEN3, ["--dtype", "bf16"], ["--schedule", "one"]):
         assert "is packed: its checkpoint, sizes" in said(capfd, packed, "--backend", "pallas", *other)
 

@@ -78,7 +78,7 @@ def test_what_cannot_run_by_itself_is_told() -> None:
     """A drafter, and a definition that comes without a checkpoint."""
     with pytest.raises(CannotOpen, match="drafts"):
         open_model("dspark", checkpoint=CHAT_TINY)
-    with pytest.raises(CannotOpen, match="--checkpoint"):
+    with pytest.raises(CannotOpen, match="comes without a checkpoint; name one as `checkpoint`"):
         open_model("qwen38")
 
 

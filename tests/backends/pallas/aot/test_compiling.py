@@ -134,7 +134,7 @@ def test_other_files(folder):
     [
         (["nothing_like_it"], 1, "no definition `nothing_like_it`"),
         (["smollm2", "--schedule", "two"], 1, "no schedule `two`"),
-        (["smollm2", "--rows", "0"], 2, "must be 1 or more"),
+        (["smollm2", "--rows", "0"], 2, "'0' is not a whole number of 1 or more"),
         (["smollm2", "--adopt"], 2, "--adopt takes the sizes"),
         (["smollm2", "--rows", "8", "--context", "131072", "--size", "layers=400"], 1, "of HBM a core"),
     ],
