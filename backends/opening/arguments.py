@@ -38,8 +38,10 @@ def _is_size(item: tuple[Any, Any]) -> bool:
 
 
 def check_room(rows: Any, context: Any, tokens_per_row: Any) -> tuple[int | None, int | None, int]:
-    """The numbers as Python's; rows and context may be None. Raises `CannotOpen` where one is no integer from
-    1 on."""
+    """The numbers as Python's; rows and context may be None.
+
+    Raises `CannotOpen` where one is no integer from 1 on.
+    """
     return (
         None if rows is None else _count("rows", rows),
         None if context is None else _count("context", context),
