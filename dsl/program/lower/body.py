@@ -238,6 +238,8 @@ def _call(node: m.Call, frame: Frame) -> ShardedValue:
         )
     if op.caches or node.op in ("route", "index"):
         raise cannot(f"`{node.op}`", node.span)
+    if op.updates and frame.build.consecutive and node.op not in registry.table:
+        raise cannot(f"`{node.op}` of a package, which updates states, for a span of tokens", node.span)
     if frame.build.shares.columns.normed(node, frame.place):
         count = frame.build.shares.instance.length(node.type.shape[-1])
         return ShardedValue(
