@@ -154,6 +154,22 @@ def test_an_unknown_way(by: str, notes: tuple[str, ...]) -> None:
     assert said.message == "`by` is one of direct, scatter_gather, two_level, scatter, ring"
 
 
+@pytest.mark.parametrize(
+    ("kinds_", "said"),
+    [
+        ({"RING": Ring(), "HOLLOW": Ring(name="hollow")}, "kinds of the same `by`: `ring`, `hollow`"),
+        ({"RING": Ring(wires=("f32",))}, "`tests:RING` fails: `wires` is ('f32',); it must be a tuple of `Wire`"),  # type: ignore[arg-type]
+        ({"RING": Ring(operation="sum")}, "`tests:RING` fails: `operation` is 'sum'; it must be of type `Operation`"),  # type: ignore[arg-type]
+    ],
+)
+def test_kinds_that_cannot_be_right(kinds_: dict[str, Ring], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is taken."""
+    for name, kind in kinds_.items():
+        monkeypatch.setitem(globals(), name, kind)
+    (told,) = found("sign", "ring")
+    assert (told.code, told.notes) == ("E206", (said,))
+
+
 def entry(name: str, value: str, monkeypatch: pytest.MonkeyPatch, *more: str) -> installed.Installed[object]:
     """What a group holds in which a name is given once or several times."""
     points = [metadata.EntryPoint(name, each, "mks.ops") for each in (value, *more)]
