@@ -286,6 +286,60 @@ def test_flops_see_scalars(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_program(schedule, read.instances["tiny"], lines=False) == []
 
 
+KEEP = ops.Op("keep", ("x", "past"), lambda o: (Type("f32", o.shape("x")),), updates=frozenset({"past"}))
+KEEPS = """mks 1
+
+model tiny {
+  size layers = 2
+  size d      = 128
+  size vocab  = 512
+  weights {
+    embed : bf16[vocab, d]  "embed"
+  }
+  part block {
+    weights "layers.{layer}." {
+      up : bf16[d, d]  "up"
+    }
+    state {
+      past : f32[d]
+    }
+    h = h + keep(up @ h, past)
+  }
+  step {
+    h = embed[token]
+    for layer in 0 .. layers {
+      block
+    }
+    logits = f32(embed @ h)
+  }
+}
+
+schedule one for tiny {
+  target v5e 1x1
+  context 256
+  SPAN
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("span", "said"),
+    [
+        ("", []),
+        ("span 1, 8", ["kernels cannot do this yet: `keep` of a package, which updates states, for a span of tokens"]),
+    ],
+)
+def test_states_of_packages_in_spans(span: str, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No kernel gives them the tokens of a span one after the other."""
+    for group in ("mks.ops", "mks.reference", "mks.pallas"):
+        monkeypatch.setitem(POINTS, group, ("keep",))
+    read = check_source(Source("tiny.mks", KEEPS.replace("SPAN", span)))
+    assert read.diagnostics == ()
+    (schedule,) = read.schedules.values()
+    assert schedule is not None
+    assert [each.message for each in check_program(schedule, read.instances["tiny"], lines=False)] == said
+
+
 V5E: Any = targets["v5e"]
 
 
