@@ -9,7 +9,7 @@ from attrs import field
 
 from .diagnostics import Diagnostic, Label, Sink, did_you_mean, ordered
 from .model import ir as m
-from .model.check_instance import check_instance
+from .model.check_instance import check_instance, check_taps
 from .model.instance import Instance
 from .model.instantiate import instantiate
 from .model.resolve import resolve
@@ -80,6 +80,10 @@ def check_source(source: Source, folder: Path | None = None, read: Reader = read
             gathered.sink.diagnostics.extend(problems)
             if instance is not None and check_instance(instance, gathered.sink):
                 instances[name] = instance
+    for instance in instances.values():
+        drafted = instance.model.drafts
+        if drafted is not None and drafted.name in instances:
+            check_taps(instance, instances[drafted.name], gathered.sink)
     main = tuple(item.name.text for item in file.items if isinstance(item, s.Model))
     schedules = _schedules(gathered, models, instances)
     speculations = {}

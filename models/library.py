@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from attrs import evolve
 
 from ..dsl.diagnostics import Diagnostic, Sink, did_you_mean
+from ..dsl.installed import PackageError, entries, load, told
 from ..dsl.source import Source
 from ..dsl.text.files import decode_source, read_source
 
@@ -25,6 +26,11 @@ def shipped() -> tuple[str, ...]:
     return tuple(sorted(f.name.removesuffix(".mks") for f in files(__package__).iterdir() if f.name.endswith(".mks")))
 
 
+def known() -> tuple[str, ...]:
+    """The names of all definitions, those of installed packages with them."""
+    return tuple(sorted({*shipped(), *entries(GROUP)}))
+
+
 def find_definition(name: str | Path) -> tuple[Source | None, list[Diagnostic]]:
     """The text, by shipped name, by path (with a separator, or ending in `.mks`) or from an installed package."""
     sink, text = Sink(), str(name)
@@ -32,43 +38,40 @@ def find_definition(name: str | Path) -> tuple[Source | None, list[Diagnostic]]:
         return _read(Path(text).expanduser(), sink), sink.diagnostics
     if text in shipped():
         return _read(files(__package__) / f"{text}.mks", sink), sink.diagnostics
-    brought = {point.name: point for point in entry_points(group=GROUP)}
+    brought = entries(GROUP)
     if text in brought:
-        path = _brought_path(brought[text], sink)
+        path = _brought_path(text, brought[text], sink)
         return (None if path is None else _read(path, sink)), sink.diagnostics
-    known = sorted({*shipped(), *brought})
+    names = known()
     sink.report(
         "E400",
         f"there is no definition `{text}`",
-        notes=(f"known: {', '.join(known)}",),
-        helps=(*did_you_mean(text, known), "a path to a file ends in `.mks`"),
+        notes=(f"known: {', '.join(names)}",),
+        helps=(*did_you_mean(text, names), "a path to a file ends in `.mks`"),
     )
     return None, sink.diagnostics
 
 
-def _brought_path(point: EntryPoint, sink: Sink) -> Traversable | None:
-    """The file that an entry point means."""
+def _brought_path(name: str, given: Sequence[EntryPoint], sink: Sink) -> Traversable | None:
+    """The file that entry points of a name mean."""
     try:
-        path: Any = point.load()
+        path = load(given)
         if isinstance(path, ModuleType):
-            return files(path) / f"{point.name}.mks"
+            return files(path) / f"{name}.mks"
         path = path() if callable(path) else path
-    except Exception as e:  # a package that is not ours: whatever it raises is its fault, and is said
-        sink.report(
-            "E400",
-            f"`{point.value}`, which brings the definition `{point.name}`, fails",
-            notes=(f"{type(e).__name__}: {e}",),
-        )
+    except PackageError as e:
+        sink.report("E400", f"no package brings a definition `{name}` that can be used", notes=(str(e),))
+        return None
+    except (Exception, SystemExit) as e:  # a package that is not ours: whatever it raises is its fault, and is said
+        what = f"`{given[0].value}`, which brings the definition `{name}`, fails"
+        sink.report("E400", what, notes=(told(e),))
         return None
     if isinstance(path, str):
         return Path(path)
     if isinstance(path, Traversable):
         return path
-    sink.report(
-        "E400",
-        f"`{point.value}` brings no path for the definition `{point.name}`",
-        notes=(f"it is a {type(path).__name__}",),
-    )
+    what = f"`{given[0].value}` brings no path for the definition `{name}`"
+    sink.report("E400", what, notes=(f"it is a {type(path).__name__}",))
     return None
 
 

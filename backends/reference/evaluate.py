@@ -122,9 +122,14 @@ def _call(node: m.Call, frame: Frame) -> Value:
         scalars["lead"] = args[0].ndim - len(node.args[0].type.shape)
     if not op.updates and not op.caches:
         return _of_layer(node, op, args, scalars, frame)
-    result = ops.find(op.name)(*args, **scalars)
     if not op.updates:
-        return result
+        return _computed(node, args, scalars, frame)
+    function = ops.find(op.name)
+    result = function(*args, **scalars)
+    if isinstance(function, ops.Brought):
+        states = [arg for parameter, arg in zip(op.parameters, args, strict=True) if parameter in op.updates]
+        function.check_updated(result, states, args)
+        _check(function, result[0], node, args, frame)
     for name, value in zip(carried, result[1:], strict=True):
         frame.keep(name, value)
     return result[0]
@@ -139,10 +144,25 @@ def _of_layer(node: m.Call, op: registry.Op, args: list[Value], scalars: dict[st
             ways.setdefault(tuple(own.values()), ([], own))[0].append(layer)
     selected: Value | None = None
     for layers, own in ways.values() or [([], {})]:
-        value = ops.find(op.name)(*args, **scalars | own)
+        value = _computed(node, args, scalars | own, frame)
         here = reduce(jnp.logical_or, [frame.layer == layer for layer in layers], jnp.bool_(False))
         selected = value if selected is None else jax.tree.map(partial(jnp.where, here), value, selected)
     return selected
+
+
+def _computed(node: m.Call, args: list[Value], scalars: dict[str, Any], frame: Frame) -> Value:
+    """What an op's function gives, which is looked at where it is another package's."""
+    function = ops.find(node.op)
+    value = function(*args, **scalars)
+    if isinstance(function, ops.Brought):
+        _check(function, value, node, args, frame)
+    return value
+
+
+def _check(function: ops.Brought, value: Value, node: m.Call, args: list[Value], frame: Frame) -> None:
+    if not any(type_.dtype == "routes" for type_ in node.types):
+        wanted = [frame.at.instance.shape(type_.shape) for type_ in node.types]
+        function.check(value, wanted, frame.at.token.shape, args)
 
 
 def _by_row(node: m.Call) -> bool:

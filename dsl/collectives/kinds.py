@@ -6,9 +6,10 @@ the code of their kernels through `mks.pallas_collectives`. Schedules choose the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
-from ..installed import Installed, installed, points
+from ..installed import Installed, installed, kind_faults, points
 from .argmax import ARGMAX
 from .collective import CollectiveKind, Operation, Wire
 from .direct import DIRECT
@@ -32,7 +33,22 @@ UNSAID = (DIRECT, Wire.F32)
 
 @cache
 def _brought() -> Installed[CollectiveKind]:
-    return installed(GROUP, CollectiveKind)
+    found = installed(GROUP, CollectiveKind, _faults)
+    named: dict[str, list[str]] = {}
+    for name, kind in found.good.items():
+        if kind.operation in SUMMING:
+            named.setdefault(kind.by, []).append(name)
+    several = {by: names for by, names in named.items() if len(names) > 1}
+    bad = {by: f"kinds of the same `by`: {', '.join(f'`{name}`' for name in names)}" for by, names in several.items()}
+    good = {name: kind for name, kind in found.good.items() if not any(name in names for names in several.values())}
+    return Installed(good, {**found.bad, **bad})
+
+
+def _faults(kind: CollectiveKind) -> Iterator[str]:
+    yield from kind_faults("`operation`", kind.operation, Operation)
+    yield from kind_faults("`by`", kind.by, str)
+    if not isinstance(kind.wires, tuple) or not kind.wires or not all(isinstance(wire, Wire) for wire in kind.wires):
+        yield f"`wires` is {kind.wires!r}; it must be a tuple of `Wire`"
 
 
 def fault(name: str) -> str | None:

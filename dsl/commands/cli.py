@@ -10,9 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from traceback import print_exception
+from typing import TYPE_CHECKING
 
 from ..diagnostics import Diagnostic, MksError, did_you_mean
+from ..installed import PackageError, entries, load
 from ..version import version
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 # A command is a function that takes its arguments and returns the exit status.
 type Command = Callable[[list[str]], int]
@@ -130,28 +135,48 @@ def find(word: str) -> Command | None:
     if word in BUILT_IN:
         command: Command = import_module(f".{BUILT_IN[word][0]}", __package__).main
         return command
-    point = others().get(word)
-    return None if point is None else point()
+    given = others().get(word)
+    if given is None:
+        return None
+    try:
+        command = load(given)
+        if not callable(command):
+            raise PackageError(f"`{given[0].value}` is no function, but {type(command).__name__}")
+    except PackageError as e:
+        if _is_ours(given[0]) and isinstance(e.__cause__, Exception):
+            raise e.__cause__ from None
+        raise OSError(f"the command `{word}` cannot be loaded: {e}") from e.__cause__
+    return command
 
 
-def others() -> dict[str, Callable[[], Command]]:
-    """Commands that other packages bring, not yet loaded."""
-    from importlib.metadata import entry_points
+def others() -> dict[str, tuple[EntryPoint, ...]]:
+    """Commands that are not of this room, not yet loaded: none of another package where one of ours has its name."""
+    return {name: tuple(filter(_is_ours, given)) or given for name, given in entries(GROUP).items()}
 
-    return {point.name: point.load for point in entry_points(group=GROUP)}
+
+def _is_ours(point: EntryPoint) -> bool:
+    return point.value.startswith("mks.")
+
+
+def abouts() -> dict[str, str]:
+    """Every command, with the first line of its documentation."""
+    lines = {name: about for name, (_, about) in BUILT_IN.items()}
+    for name, given in sorted(others().items()):
+        if name in BUILT_IN:
+            continue
+        try:
+            about = (load(given).__doc__ or "").strip().partition("\n")[0].partition(";")[0].rstrip(".")
+        except PackageError as e:  # another package's fault must not hide our help
+            about = f"(cannot be loaded: {e})"
+        lines[name] = about[:1].lower() + about[1:]
+    return lines
 
 
 def usage() -> str:
-    """The help text, with every command's first line of documentation."""
-    lines = [(name, about) for name, (_, about) in BUILT_IN.items()]
-    for name, load in sorted(others().items()):
-        try:
-            about = (load().__doc__ or "").strip().partition("\n")[0].partition(";")[0].rstrip(".")
-        except Exception as e:  # another package's fault must not hide our help
-            about = f"(cannot be loaded: {type(e).__name__}: {e})"
-        lines.append((name, about[:1].lower() + about[1:]))
-    wide = max(len(name) for name, _ in lines)
-    return USAGE.format(commands="\n".join(f"  {name:{wide}}  {about}" for name, about in lines))
+    """The help text, with every command."""
+    lines = abouts()
+    wide = max(map(len, lines))
+    return USAGE.format(commands="\n".join(f"  {name:{wide}}  {about}" for name, about in lines.items()))
 
 
 def show(diagnostics: list[Diagnostic] | tuple[Diagnostic, ...]) -> None:

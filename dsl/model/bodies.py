@@ -248,6 +248,9 @@ def step(declared: s.Step, scope: Scope, parts: dict[str, s.Part]) -> tuple[m.St
         outputs = outputs or ("logits",)
     if declared.name is None:
         _logits(scope, declared)
+    for i, written in enumerate(declared.outputs):
+        if written.text in outputs[:i]:
+            scope.report("E102", f"the step gives `{written.text}` twice", written.span)
     for output in outputs:
         if output not in scope.known and output not in scope.world.damaged:
             scope.report("E120", f"the step does not assign `{output}`", declared.head)

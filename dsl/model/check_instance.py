@@ -21,6 +21,7 @@ from .shapes import Poly
 from .static import StaticError
 
 MOST_LAYERS = 4096
+MOST_ROWS = 1024  # of a block
 LONGEST = 1 << 40
 
 
@@ -28,9 +29,11 @@ def check_instance(instance: Instance, sink: Sink) -> bool:
     """Report what fails at these sizes; whether nothing did."""
     before = len(sink.diagnostics)
     try:
-        for loop in instance.layer_loop.values():
-            if not _countable(instance, loop, sink):
-                return False
+        loops = instance.layer_loop.values()
+        if not all(_countable(instance, loop, MOST_LAYERS, sink) for loop in loops):
+            return False
+        if not all(_blocks(instance, step, sink) for step in instance.model.steps.values()):
+            return False
         if not _lengths(instance, sink) or not _caches(instance, sink):
             return False
         for name, step in instance.model.steps.items():
@@ -39,6 +42,22 @@ def check_instance(instance: Instance, sink: Sink) -> bool:
     except StaticError as e:
         sink.report("E111", e.message, e.span)
     return len(sink.diagnostics) == before
+
+
+def check_taps(drafter: Instance, target: Instance, sink: Sink) -> None:
+    """What a drafter reads of its target is there: layers that the target runs, each once."""
+    run = target.layer_parts()
+    for taps in drafter.model.taps.values():
+        layers = drafter.values[taps.layers]
+        assert isinstance(layers, tuple)
+        absent = [layer for layer in layers if layer not in run]
+        if absent:
+            runs = f"runs {min(run)} to {max(run)}" if run else "has none"
+            sink.report(
+                "E212", f"`{taps.name}` is read before layer {absent[0]}; `{target.model.name}` {runs}", taps.span
+            )
+        elif len(set(layers)) < len(layers):
+            sink.report("E212", f"`{taps.name}` is read before a layer twice", taps.span)
 
 
 def _lengths(instance: Instance, sink: Sink) -> bool:
@@ -90,17 +109,31 @@ def _caches(instance: Instance, sink: Sink) -> bool:
     return len(sink.diagnostics) == before
 
 
-def _countable(instance: Instance, loop: m.Loop, sink: Sink) -> bool:
+def _countable(instance: Instance, loop: m.Loop, most: int, sink: Sink) -> bool:
     start, stop = instance.value(loop.start), instance.value(loop.stop)
-    if isinstance(start, int) and isinstance(stop, int) and 0 <= start < stop <= MOST_LAYERS:
+    if type(start) is int and type(stop) is int and 0 <= start < stop <= most:
         return True
     sink.report(
         "E124",
-        f"a loop over layers runs from {start} to {stop}",
+        f"a loop over {loop.variable}s runs from {start} to {stop}",
         loop.span,
-        notes=(f"its bounds are whole numbers, 0 <= start < stop <= {MOST_LAYERS}",),
+        notes=(f"its bounds are whole numbers, 0 <= start < stop <= {most}",),
     )
     return False
+
+
+def _blocks(instance: Instance, step: m.Step, sink: Sink) -> bool:
+    """A step's block is short enough to be followed row by row, and loops over rows stay inside of it."""
+    if step.block is None:
+        return True
+    most = instance.values[step.block]
+    if type(most) is not int or not 0 < most <= MOST_ROWS:
+        sink.report("E113", f"a block has 1 to {MOST_ROWS} rows; `{step.block}` is {most}", step.span)
+        return False
+    parts = dict.fromkeys(part for parts in instance.layer_parts(step.name).values() for part in parts)
+    bodies = (step.body, *(instance.model.parts[part].body for part in parts))
+    loops = [s for body in bodies for s in body if isinstance(s, m.Loop) and s.variable == "row"]
+    return all(_countable(instance, loop, most, sink) for loop in loops)
 
 
 # Conditions on the way to a node, and what they must be.
@@ -132,11 +165,13 @@ class _Pass:
     written: dict[str, set[int]] = field(factory=dict)
     reported: set[int] = field(factory=set)
     nodes: dict[int, list[tuple[Node, Choices]]] = field(factory=dict)
-    checked: set[int] = field(factory=set)
+    checked: set[tuple[int, int]] = field(factory=set)
+    rows: int = 1
 
     def step(self, name: str, step: m.Step) -> None:
         """Every statement in order, for every layer."""
         layers = self.instance.layer_parts(name)
+        self.rows = 1 if step.block is None else int(str(self.instance.values[step.block]))
         for statement in step.body:
             if isinstance(statement, m.Loop) and statement.variable == "layer":
                 for layer, parts in layers.items():
@@ -147,9 +182,10 @@ class _Pass:
                 self._each_row(statement, None)
 
     def _each_row(self, statement: m.Statement, layer: int | None) -> None:
-        """A statement, or those of a loop over rows, for each of them."""
+        """A statement for each row of a block, or those of a loop over rows."""
         if not isinstance(statement, m.Loop):
-            self.statement(statement, layer)
+            for row in range(self.rows):
+                self.statement(statement, layer, row)
             return
         for row in range(int(self.instance.number(statement.start)), int(self.instance.number(statement.stop))):
             for inner in statement.body:
@@ -200,14 +236,21 @@ class _Pass:
                 stop = int(self.instance.number(node.stop, layer, row))
                 self._need(node.base, range(start, stop), node.span, layer)
 
+    def _chosen(self, node: Node, layer: int | None, row: int | None) -> Node:
+        """What choices by what is known come to."""
+        while isinstance(node, m.Select):
+            node = node.then if self.instance.value(node.condition, layer, row) else node.other
+        return node
+
     def _scalars(self, call: m.Call, layer: int | None, row: int | None) -> None:
         """What a call is given beside its operands is what its op takes."""
         op = find(call.op)
         assert op is not None
         given = dict(call.options)
-        if call.op == "index" and isinstance(call.args[1], m.Static) and not isinstance(call.args[0], m.StateRef):
-            given["i"] = call.args[1]
-        key = id(call)
+        chosen = self._chosen(call.args[1], layer, row) if call.op == "index" else None
+        if isinstance(chosen, m.Static) and not isinstance(call.args[0], m.StateRef):
+            given["i"] = chosen
+        key = (id(call), id(chosen))
         if key in self.checked and not any(option.depends for option in given.values()):
             return
         self.checked.add(key)

@@ -11,6 +11,7 @@ from ..diagnostics import Label, did_you_mean
 from ..text import syntax as s
 from . import ir as m
 from . import ops
+from .calls import types_of
 from .ir import Node, Type
 from .scope import Scope, Stop
 from .shapes import Poly
@@ -221,13 +222,7 @@ def _apply(name: str, args: tuple[Node, ...], given: dict[str, list[m.Static]], 
             wanted = "cache" if parameter in op.caches else "state"
             if scope.world.states[arg.name].kind != wanted:
                 raise scope.report("E116", f"`{parameter}` of `{name}` must be a {wanted}", arg.span)
-    try:
-        types = op.rule(operands)
-    except ops.RuleError as e:
-        at = [(p, a) for p, a in zip(op.parameters, args, strict=True) if p in e.operands] or [("", args[0])]
-        raise scope.report(
-            "E107", e.message, expr.span, others=tuple(Label(a.span, f"{p} : {a.type}") for p, a in at), notes=e.notes
-        ) from None
+    types = types_of(op, operands, args, expr, scope)
     options = tuple((key, value) for key, values in given.items() for value in values)
     return m.Call(name, args, options, types, expr.span)
 

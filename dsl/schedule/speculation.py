@@ -129,8 +129,6 @@ def _fit(
         )
     elif a != b:
         sink.report("E212", f"the vocabularies differ: {b} and {a}", declared.name.span)
-    for taps in drafter.model.taps.values():
-        _check_taps(taps, mine, theirs, sink)
     blocks = [step.block for step in drafter.model.steps.values() if step.block is not None]
     for block in blocks:
         length = mine.values[block]
@@ -176,15 +174,3 @@ def _vocabulary(instance: Instance) -> int | None:
                 if isinstance(node, m.Call) and node.op == "argmax":
                     return instance.length(node.args[0].type.shape[0])
     return None
-
-
-def _check_taps(taps: m.Taps, drafter: Instance, target: Instance, sink: Sink) -> None:
-    """What a drafter reads of its target is there: layers that the target runs, each once."""
-    layers, run = drafter.values[taps.layers], target.layer_parts()
-    assert isinstance(layers, tuple)
-    absent = [layer for layer in layers if layer not in run]
-    if absent:
-        runs = f"runs {min(run)} to {max(run)}" if run else "has none"
-        sink.report("E212", f"`{taps.name}` is read before layer {absent[0]}; `{target.model.name}` {runs}", taps.span)
-    elif len(set(layers)) < len(layers):
-        sink.report("E212", f"`{taps.name}` is read before a layer twice", taps.span)

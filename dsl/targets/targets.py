@@ -10,6 +10,7 @@ from functools import cache
 from math import prod
 
 from ..installed import Installed, installed
+from .check_target import faults
 from .lanes import padded
 from .target import Target
 from .tpu7x import TPU7X
@@ -24,7 +25,7 @@ targets: dict[str, Target] = {row.name: row for row in (V5E, V5P, V6E, TPU7X)}
 
 @cache
 def _brought() -> Installed[Target]:
-    return installed(GROUP, Target)
+    return installed(GROUP, Target, faults)
 
 
 def find(name: str) -> Target | None:

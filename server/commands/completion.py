@@ -9,9 +9,9 @@ from pathlib import Path
 from ...backends.commands import bench_compile, compile, pack, tune, verify
 from ...backends.commands.run_command import command_parser
 from ...dsl.codes import pages
-from ...dsl.commands import check, explain, fmt, lsp, new, plan
-from ...dsl.targets.targets import targets
-from ...models.library import shipped
+from ...dsl.commands import check, cli, explain, fmt, lsp, new, plan
+from ...dsl.targets import targets
+from ...models import library
 from . import bench_command, entry
 from .shell_scripts import SHELLS, Argument, CommandLine, Takes
 
@@ -60,7 +60,7 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
 
 
 def command_lines() -> list[CommandLine]:
-    """What each command takes."""
+    """What each command takes; of those that installed packages bring, files, as nothing more is known of them."""
     found = []
     for words, make in PARSERS.items():
         parser = make()
@@ -68,7 +68,9 @@ def command_lines() -> list[CommandLine]:
         # `bench` reads its second word as an argument; here it is one of the command's.
         arguments = tuple(_argument(each) for each in parser._actions if each.dest not in ("what", "help"))
         found.append(CommandLine(words, about, arguments))
-    return found
+    ours = {words.split()[0] for words in PARSERS}
+    file = Argument((), "FILE", "", Takes.FILE, library.known())
+    return found + [CommandLine(name, about, (file,)) for name, about in cli.abouts().items() if name not in ours]
 
 
 def _argument(action: argparse.Action) -> Argument:
@@ -79,13 +81,13 @@ def _argument(action: argparse.Action) -> Argument:
     if action.nargs == 0:
         takes = Takes.NOTHING
     elif not action.option_strings and action.dest in ("model", "file", "target"):
-        words, takes = shipped(), Takes.FILE
+        words, takes = library.known(), Takes.FILE
     elif name == "DIR":
         takes = Takes.FOLDER
     elif name in _FILES or action.type is Path:
         takes = Takes.FILE
     elif name == "T" and action.dest == "target":
-        words = tuple(targets)
+        words = tuple(targets.known())
     elif name == "CODE":
         words = tuple(sorted(pages()))
     return Argument(tuple(action.option_strings), name, about, takes, words)

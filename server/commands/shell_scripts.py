@@ -47,6 +47,11 @@ class CommandLine:
         return tuple(each for each in self.arguments if not each.flags)
 
 
+# What may stand before or behind a command's words; the others are of `mks` alone.
+GLOBAL = "--debug"
+ALONE = ("--help", "--version", GLOBAL)
+
+
 def first_words(lines: Sequence[CommandLine]) -> dict[str, str]:
     """What may stand behind `mks`, with what it is for."""
     found: dict[str, str] = {}
@@ -76,7 +81,7 @@ def bash(lines: Sequence[CommandLine]) -> str:
     nested = "".join(
         f"""\
   if [ "$command" = {first} ]; then
-    if [ "$COMP_CWORD" -eq 2 ]; then words={_quoted(" ".join(rest))}; else command="{first} ${{COMP_WORDS[2]}}"; fi
+    if [ "$count" -eq 1 ]; then words={_quoted(" ".join(rest))}; else command="{first} $second"; fi
   fi
 """
         for first, rest in second_words(lines).items()
@@ -84,17 +89,26 @@ def bash(lines: Sequence[CommandLine]) -> str:
     return f"""\
 # Completes `mks` in bash; made by `mks completion bash`.
 _mks() {{
-  local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" command="${{COMP_WORDS[1]}}"
-  local words="" files="" options=""
-  if [ "$COMP_CWORD" -eq 1 ]; then command=""; words={_quoted(" ".join(first_words(lines)))}; fi
+  local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" command="" second="" start=""
+  local words="" files="" options="" count=0 i
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    if [ "${{COMP_WORDS[i]}}" != {GLOBAL} ]; then
+      count=$((count + 1))
+      case $count in 1) command="${{COMP_WORDS[i]}}" ;; 2) second="${{COMP_WORDS[i]}}" ;; esac
+    fi
+  done
+  # `--target=v` is three words where `=` parts them, and one where it does not.
+  if [ "$word" = "=" ]; then word=""; elif [ "$before" = "=" ]; then before="${{COMP_WORDS[COMP_CWORD-2]}}"; fi
+  case "$word" in --*=*) before="${{word%%=*}}"; start="$before="; word="${{word#*=}}" ;; esac
+  if [ "$count" -eq 0 ]; then words={_quoted(" ".join(first_words(lines)))}; options={_quoted(" ".join(ALONE))}; fi
 {nested}  case "$command" in
 {cases}  esac
   case "$word" in -*) words="$options"; files="" ;; esac
-  COMPREPLY=($(compgen -W "$words" -- "$word"))
+  COMPREPLY=($(compgen -P "$start" -W "$words" -- "$word"))
   if [ -n "$files" ]; then
     local IFS=$'\\n'
     compopt -o filenames 2>/dev/null
-    COMPREPLY+=($(compgen "$files" -- "$word"))
+    COMPREPLY+=($(compgen -P "$start" "$files" -- "$word"))
   fi
 }}
 complete -F _mks mks
@@ -149,6 +163,11 @@ def zsh(lines: Sequence[CommandLine]) -> str:
 # Completes `mks` in zsh; made by `mks completion zsh`.
 _mks() {{
   local -a commands=({firsts})
+  local -a typed=()
+  local -i i
+  for (( i = 1; i < CURRENT; i++ )); do [[ $words[i] == {GLOBAL} ]] || typed+=("$words[i]"); done
+  words=("${{(@)typed}}" "${{(@)words[CURRENT,-1]}}")
+  CURRENT=$(( $#typed + 1 ))
   if (( CURRENT == 2 )); then _describe command commands; return; fi
   local command=$words[2]
 {nested}  shift words; (( CURRENT-- ))
@@ -172,7 +191,8 @@ def _zsh_spec(each: Argument) -> str:
     value = "" if each.takes is Takes.NOTHING else f":{each.name}:{action}"
     # One description for both spellings, so that the second is not offered where the first was given.
     group = f"({' '.join(each.flags)})" if len(each.flags) > 1 else ""
-    return " ".join(_quoted(f"{group}{flag}[{about}]{value}") for flag in each.flags)
+    names = [f"{flag}=" if value and flag.startswith("--") else flag for flag in each.flags]
+    return " ".join(_quoted(f"{group}{name}[{about}]{value}") for name in names)
 
 
 def fish(lines: Sequence[CommandLine]) -> str:
@@ -191,7 +211,7 @@ def fish(lines: Sequence[CommandLine]) -> str:
     return f"""\
 # Completes `mks` in fish; made by `mks completion fish`.
 function __mks_runs
-    set -l words (commandline -opc)
+    set -l words (string match -v -- {GLOBAL} (commandline -opc))
     set -l command "$words[2]"
 {nested}    test (string trim -- "$command") = "$argv"
 end

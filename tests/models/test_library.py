@@ -1,6 +1,7 @@
 """Finding definitions by name, by path and in installed packages."""
 
 import sys
+from importlib import metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def test_odd_names(name: str) -> None:
 def bring(monkeypatch: pytest.MonkeyPatch, **points: str) -> None:
     """Pretend that installed packages offer these definitions."""
     made = [EntryPoint(name, value, library.GROUP) for name, value in points.items()]
-    monkeypatch.setattr(library, "entry_points", lambda **_: made)
+    monkeypatch.setattr(metadata, "entry_points", lambda **_: made)
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ def test_packages_that_bring_nothing(package: str, monkeypatch: pytest.MonkeyPat
 def test_shipped_names_win(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package cannot take a shipped name, and is not even looked at for one."""
     scanned: list[Any] = []
-    monkeypatch.setattr(library, "entry_points", lambda **_: scanned.append(1) or [])
+    monkeypatch.setattr(metadata, "entry_points", lambda **_: scanned.append(1) or [])
 
     source, _ = find_definition("smollm2")
 

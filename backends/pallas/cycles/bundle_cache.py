@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -79,14 +79,14 @@ def emitters() -> str:
         hashed.update(str(path.relative_to(root)).encode() + path.read_bytes())
     points = (point for group in _GROUPS for point in entry_points(group=group))
     for point in sorted(points, key=lambda point: (point.group, point.name)):
-        hashed.update(f"{point.group} {point.name} {point.value}".encode() + _source(point.module))
+        hashed.update(f"{point.group} {point.name} {point.value}".encode() + _source(point))
     return hashed.hexdigest()
 
 
-def _source(module: str) -> bytes:
-    """A module's file; nothing of one that is not there, as no kernel is made with it."""
+def _source(point: EntryPoint) -> bytes:
+    """The file of its module; nothing of one that is not there or fails, as no kernel is made with it."""
     try:
-        spec = find_spec(module)
-    except ImportError:
+        spec = find_spec(point.module)
+    except (Exception, SystemExit):
         return b""
     return b"" if spec is None or spec.origin is None else Path(spec.origin).read_bytes()

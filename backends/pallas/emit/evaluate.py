@@ -17,6 +17,7 @@ from ....dsl.model import ops as registry
 from ....dsl.model.shapes import Shape
 from ....dsl.program import ir as p
 from ....dsl.program.ir import scratch as work
+from ...reference.ops import Brought
 from ...reference.rounding import DTYPES
 from .. import ops
 from ..collectives.peers import Scalar
@@ -65,13 +66,25 @@ def _call(node: m.Call, core: Core) -> Value:
     if own is not None:
         return own(node, scalars, core)
     if op is not None and op.updates:
-        return _update(node, op, core)
+        return _update(node, op, scalars, core)
     args = [evaluate(a, core) for a in node.args]
     if op is not None and op.elementwise and len(args) > 1:
         args = [_spread(a, arg.type.shape, node.type.shape) for a, arg in zip(args, node.args, strict=True)]
         if all(isinstance(a, int | float) for a in args):
             args[0] = jnp.float32(args[0])
-    return ops.find(node.op)(*args, **scalars)
+    function = ops.find(node.op)
+    value = function(*args, **scalars)
+    if isinstance(function, Brought):
+        _check(function, value, node, args, core)
+    return value
+
+
+def _check(function: Brought, value: Value, node: m.Call, args: list[Value], core: Core) -> None:
+    """What another package's function gives. What is elementwise may work on some columns of a scattered value."""
+    if registry.is_elementwise(node.op):
+        function.check(value, [jnp.broadcast_shapes(*map(jnp.shape, args))], (), args)
+    else:
+        function.check(value, [core.program.shares.shape(type_.shape) for type_ in node.types], (core.rows,), args)
 
 
 def _heads(node: m.Call, scalars: dict[str, Any], core: Core) -> Value:
@@ -127,7 +140,7 @@ WITH_CORE: dict[str, Callable[[m.Call, dict[str, Any], Core], Value]] = {
 }
 
 
-def _update(node: m.Call, op: registry.Op, core: Core) -> Value:
+def _update(node: m.Call, op: registry.Op, scalars: dict[str, Any], core: Core) -> Value:
     """An op that keeps states: they are zero for rows that begin, and stay in their buffers when it is done."""
     args: list[Any] = []
     kept: list[Any] = []
@@ -151,7 +164,12 @@ def _update(node: m.Call, op: registry.Op, core: Core) -> Value:
         (ref,) = kept
         found, ref[1:] = after_each(args[0], args[1], ref[0])
         return found
-    found = ops.find(op.name)(*args)
+    function = ops.find(op.name)
+    found = function(*args, **scalars)
+    if isinstance(function, Brought):
+        states = [arg for parameter, arg in zip(op.parameters, args, strict=True) if parameter in op.updates]
+        function.check_updated(found, states, args)
+        _check(function, found[0], node, args, core)
     for ref, value in zip(kept, found[1:], strict=True):
         ref[...] = value
     return found[0]

@@ -9,10 +9,8 @@ Those that treat each element alone, `elementwise`, are both backends'.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any
 
-from ....dsl.diagnostics import Diagnostic, MksError
 from ....dsl.model import ops as registry
 from . import elementwise
 from .argmax import argmax
@@ -22,6 +20,7 @@ from .attend_block import POSITION_AXES as _ATTEND_BLOCK
 from .attend_block import attend_block
 from .attend_latent import POSITION_AXES as _ATTEND_LATENT
 from .attend_latent import attend_latent
+from .brought import Brought, brought
 from .causal_conv import causal_conv
 from .concat import concat
 from .delta_rule import delta_rule
@@ -37,6 +36,8 @@ from .rope import rope
 from .route import route
 from .softmax import softmax
 from .split import split
+
+__all__ = ["Brought", "brought", "find", "position_axes", "table"]
 
 table: dict[str, Callable[..., Any]] = {
     name: getattr(elementwise, name) for name, row in registry.table.items() if row.elementwise and name != "bf16"
@@ -72,21 +73,6 @@ position_axes: dict[str, Mapping[str, int]] = {
     "attend_latent": _ATTEND_LATENT,
     "attend_block": _ATTEND_BLOCK,
 }
-
-
-@cache
-def brought(group: str, name: str) -> Callable[..., Any] | None:
-    """An op's implementation from an installed package. Raises `MksError` (E105) if it cannot be loaded."""
-    from importlib.metadata import entry_points
-
-    for point in entry_points(group=group):
-        if point.name == name:
-            try:
-                return point.load()
-            except Exception as e:  # a package that is not ours: whatever it raises is its fault, and is said
-                fault = f"`{point.value}` in `{group}` fails: {type(e).__name__}: {e}"
-                raise MksError([Diagnostic("E105", f"nothing computes `{name}`", notes=(fault,))]) from e
-    return None
 
 
 def find(name: str) -> Callable[..., Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ...model import ir as m
+from ...model.calls import operands_of
 from ...model.expressions import walk
 from ...model.facts import Facts
 from ...model.instance import Instance
 from ...model.ops import find
-from ...model.rules import Operands
 from ...model.shapes import Poly
 from ...records import frozen
 from ...schedule.ir import Pass
@@ -162,8 +162,7 @@ def _weighted(node: m.Node, factor: float, shares: Shares) -> list[tuple[m.Call,
 def _cost(call: m.Call, shares: Shares, layers: tuple[int, ...]) -> float:
     op = find(call.op)
     assert op is not None
-    operands = Operands(dict(zip(op.parameters, (a.type for a in call.args), strict=True)), {}, call.types)
-    once = op.flops(operands)
+    once = op.flops(operands_of(call, op))
     total = shares.length(once) * len(layers) if once != Poly() else 0
     if op.caches:
         heads, width = shares.shape(call.args[0].type.shape)

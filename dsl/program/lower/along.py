@@ -11,10 +11,9 @@ from ...collectives.gather import GATHER
 from ...diagnostics import Diagnostic, Label, MksError
 from ...model import ir as m
 from ...model import ops as registry
+from ...model.calls import operands_of
 from ...model.ir import Node, Type
-from ...model.ops import Operands
 from ...model.shapes import Poly
-from ...model.static import polynomial
 from ...records import frozen
 from ...targets.lanes import LANES
 from .. import ir as p
@@ -36,12 +35,8 @@ def cut_along(call: m.Call, frame: Frame) -> tuple[Cut, ...]:
     """The axes that a call reads along and of which a core has a share only, by the rule of its op."""
     op = registry.find(call.op)
     assert op is not None
-    scalars: dict[str, tuple[Poly, ...]] = {}
-    for name, static in call.options:
-        scalars[name] = (*scalars.get(name, ()), polynomial(static.expr))
-    given = Operands({name: arg.type for name, arg in zip(op.parameters, call.args, strict=True)}, scalars, call.types)
     found = {}
-    for axis in op.along(given):
+    for axis in op.along(operands_of(call, op)):
         if over := frame.build.shares.over_values(axis):
             found[axis] = Cut(axis, over)
     return tuple(found.values())

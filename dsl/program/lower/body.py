@@ -81,6 +81,8 @@ def _rows(loop: m.Loop, later: frozenset[str], outer: Frame) -> None:
     if any(isinstance(s, m.Write) or isinstance(n, m.StateRef) for s in statements for n in walk(s.value)):
         raise cannot("read or write a state, cache or buffer in a loop over rows", loop.span)
     outer.arrive(_read(statements))
+    if crossing := sorted(types.keys() & build.carried):
+        raise cannot(f"assign `{crossing[0]}`, which goes from layer to layer, in a loop over rows", loop.span)
     for name, type_ in types.items():
         before = build.value_of(name, home)
         if before is not None and name in later:
@@ -238,6 +240,8 @@ def _call(node: m.Call, frame: Frame) -> ShardedValue:
         )
     if op.caches or node.op in ("route", "index"):
         raise cannot(f"`{node.op}`", node.span)
+    if op.updates and frame.build.consecutive and node.op not in registry.table:
+        raise cannot(f"`{node.op}` of a package, which updates states, for a span of tokens", node.span)
     if frame.build.shares.columns.normed(node, frame.place):
         count = frame.build.shares.instance.length(node.type.shape[-1])
         return ShardedValue(

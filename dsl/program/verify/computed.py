@@ -13,8 +13,7 @@ from attrs import field
 
 from ...model import ir as m
 from ...model import ops as registry
-from ...model.shapes import Poly
-from ...model.static import polynomial
+from ...model.calls import operands_of
 from ...records import define
 from .. import ir as p
 from ..ir.spec_access import Wrong
@@ -136,11 +135,7 @@ class Computed(Flow):
         """A share of an axis is not enough."""
         row = registry.find(node.op)
         assert row is not None
-        scalars: dict[str, tuple[Poly, ...]] = {}
-        for name, static in node.options:
-            scalars[name] = (*scalars.get(name, ()), polynomial(static.expr))
-        types = dict(zip(row.parameters, (arg.type for arg in node.args), strict=True))
-        for axis in row.along(registry.Operands(types, scalars, node.types)):
+        for axis in row.along(operands_of(node, row)):
             if over := self.program.shares.over_values(axis):
                 raise Wrong(f"`{node.op}` reads along {axis}, of which cores over {words(over)} have a share each")
 

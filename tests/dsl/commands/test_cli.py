@@ -284,7 +284,36 @@ def test_broken_commands_of_other_packages(monkeypatch: pytest.MonkeyPatch, caps
     assert "odd" in out
     assert "cannot be loaded" in out
     assert cli.main(["odd"]) == 1
-    assert "E900" in capsys.readouterr().err
+    said = "error: the command `odd` cannot be loaded: `no_such_package:run` fails: ModuleNotFoundError: "
+    assert capsys.readouterr().err.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (["a:f", "b:f"], "two packages bring it: `a:f` and `b:f`"),
+        (["zz R!!"], "`zz R!!` is no `module:object`"),
+        (["sys:exit.no"], "`sys:exit.no` fails: AttributeError"),
+        (["sys:path"], "`sys:path` is no function, but list"),
+    ],
+)
+def test_commands_that_cannot_be_loaded(
+    values: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They say why, and are no bug of ours."""
+    points = [EntryPoint("odd", value, cli.GROUP) for value in values]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: points)
+
+    assert cli.main(["odd"]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_commands_of_ours_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another package's command of the same name is left out."""
+    points = [EntryPoint("run", value, cli.GROUP) for value in ("a:f", "mks.server.commands.entry:run")]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: points)
+
+    assert [point.value for point in cli.others()["run"]] == ["mks.server.commands.entry:run"]
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

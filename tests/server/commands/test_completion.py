@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from helpers import children
 
 from mks.dsl.commands import cli
+from mks.dsl.targets import targets
+from mks.dsl.targets.v5e import V5E
 from mks.server.commands.completion import PARSERS, command_lines, completion
 from mks.server.commands.shell_scripts import SHELLS, Argument, CommandLine, Takes
 
@@ -29,7 +33,7 @@ def scripts(folder: Path) -> dict[str, Path]:
 def test_every_command_is_completed() -> None:
     """Those that are built in, and those of our own rooms."""
     assert {words.split()[0] for words in PARSERS} >= {*cli.BUILT_IN, "bench", "compile", "pack", "run", "serve"}
-    ours = {name for name, load in cli.others().items() if load().__module__.startswith("mks.")}
+    ours = {name for name, (point,) in cli.others().items() if point.value.startswith("mks.")}
     assert {words.split()[0] for words in PARSERS} == {*cli.BUILT_IN, *ours}
 
 
@@ -40,6 +44,13 @@ def test_every_command_is_completed() -> None:
         (["mks", "check", "--d"], ["--dtype"]),
         (["mks", "check", "--dtype", ""], ["bf16", "f32"]),
         (["mks", "check", "--target", "tpu"], ["tpu7x"]),
+        (["mks", "check", "--target=tpu"], ["--target=tpu7x"]),
+        (["mks", "check", "--target", "=", "tpu"], ["tpu7x"]),
+        (["mks", "check", "--dtype", "="], ["bf16", "f32"]),
+        (["mks", "compile", "--checkpoint", "=", "a"], ["a folder"]),
+        (["mks", "--debug", "ch"], ["check"]),
+        (["mks", "--debug", "bench", "serve", "--c"], ["--clients"]),
+        (["mks", "--d"], ["--debug"]),
         (["mks", "plan", "--rows", "--"], []),
         (["mks", "check", "qw"], ["qwen3", "qwen38"]),
         (["mks", "bench", ""], ["serve", "compile"]),
@@ -70,12 +81,36 @@ def test_scripts_parse(shell: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their targets, definitions and commands are completed with ours, and one that fails hides nothing."""
+    brought = {
+        "mks.targets": ("half", "mks.dsl.targets.v5e:HALF"),
+        "mks.definitions": ("extra", "extra:path"),
+        "mks.commands": ("odd", "no_such_package:run"),
+    }
+
+    def points(group: str) -> list[metadata.EntryPoint]:
+        return [metadata.EntryPoint(*brought[group], group)] if group in brought else []
+
+    monkeypatch.setattr(metadata, "entry_points", points)
+    monkeypatch.setattr("mks.dsl.targets.v5e.HALF", evolve(V5E, name="half"), raising=False)
+    targets._brought.cache_clear()
+    try:
+        lines = {line.words: line for line in command_lines()}
+    finally:
+        targets._brought.cache_clear()
+    words = {each.name: each.words for each in lines["check"].arguments}
+    assert "half" in words["T"]
+    assert "extra" in words["FILE"]
+    assert "cannot be loaded" in lines["odd"].about
+
+
 def test_fish(tmp_path: Path) -> None:
     """Options of one command are not offered for another of the same last word."""
     if shutil.which("fish") is None:
         pytest.skip("fish is not installed")
     script = scripts(tmp_path)["fish"]
-    lines = "; ".join(f'complete -C "{typed}"; echo .' for typed in ("mks bench serve --c", "mks serve --c"))
+    lines = "; ".join(f'complete -C "{typed}"; echo .' for typed in ("mks bench serve --c", "mks --debug serve --c"))
     done = children.run(["fish", "-c", f"source {script}; {lines}"], capture_output=True, text=True)
     offered = [re.findall(r"^--[\w-]+", part, re.MULTILINE) for part in done.stdout.split(".\n")[:2]]
     assert offered[0] == ["--clients"]

@@ -331,3 +331,35 @@ def test_a_part_of_two_steps_is_refused() -> None:
     with pytest.raises(MksError, match="E901") as refused:
         lowered(edited(*both), "alone")
     assert "`up` in two steps, `context` and `draft`" in refused.value.diagnostics[0].message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "said"),
+    [
+        ("for row in 0 .. block", "for row in 0 .. 1000000000", "E124", "over rows runs from 0 to 1000000000"),
+        ("for row in 0 .. block", "for row in 0 .. 0", "E124", "over rows runs from 0 to 0"),
+        ("for row in 0 .. block", "for row in -1 .. block", "E124", "over rows runs from -1 to 4"),
+        ("for row in 0 .. block", "for row in 0 .. block + 1", "E124", "over rows runs from 0 to 5"),
+        ("for row in 0 .. block", "for row in 0 .. block / 3", "E124", "over rows runs from 0 to"),
+        ("for row in 0 .. block", "for row in 0 .. (block == 4)", "E124", "over rows runs from 0 to True"),
+        ("size block = 4", "size block = 4000", "E113", "1 to 1024 rows; `block` is 4000"),
+        ("-> proposed", "-> proposed, proposed", "E102", "gives `proposed` twice"),
+        ("row == 0 else 7)", "row == 0 else 9999)", "E127", "`i` is 9999"),
+        ("row == 0 else 7)", "row == 0 else -1)", "E127", "`i` is -1"),
+        ("row == 0 else 7)", "row == 0 else 7.5)", "E127", "`i` is 7.5"),
+        ("list tapped = 0, 1", "list tapped = 0, 5", "E212", "before layer 5; `big` runs 0 to 1"),
+        ("list tapped = 0, 1", "list tapped = 0, 0", "E212", "before a layer twice"),
+    ],
+)
+def test_what_no_drafter_may_say(old: str, new: str, code: str, said: str) -> None:
+    """Each at once, and where it stands."""
+    found = edited((old, new)).diagnostics
+    assert [each.code for each in found] == [code]
+    assert said in found[0].message
+
+
+def test_what_goes_from_layer_to_layer_goes_from_row_to_row_in_no_kernel_yet() -> None:
+    """Refused where it stands, by lowering."""
+    with pytest.raises(MksError, match="E901") as refused:
+        lowered(edited(("      m = w1[previous]\n", "      h = w1[previous]\n      m = h\n")), "alone")
+    assert "assign `h`, which goes from layer to layer" in refused.value.diagnostics[0].message
